@@ -56,7 +56,7 @@ void DescribeSftOptions(OptionParser* parser, SftOptions* o) {
   p.Add("gradient_accumulation_steps", &o->gradient_accumulation_steps, "micro-batches a rank and step")
       .Min(0)
       .DefaultText("such that the global batch is 16");
-  p.Add("learning_rate", &o->learning_rate, "highest rate").Min(0).DefaultText("1e-4 for lora, 1e-5 for full");
+  p.Add("learning_rate", &o->learning_rate, "highest rate").Above(0).DefaultText("1e-4 for lora, 1e-5 for full");
   p.Add("lr_scheduler_type", &o->lr_scheduler_type, "how the rate changes after warm-up")
       .OneOf({"constant", "linear", "cosine", "cosine_with_min_lr"});
   p.Add("min_lr", &o->min_lr, "rate at the end of cosine_with_min_lr").Min(0);

@@ -1,0 +1,33 @@
+/// A directory that appears whole or not at all.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace troupe::engine {
+
+/// Files are written to a hidden directory beside the target, synced, and renamed; an older target is replaced.
+///
+/// Lifetime without Commit the hidden directory is removed
+class AtomicDirectory {
+ public:
+  static absl::StatusOr<AtomicDirectory> Create(const std::string& target);
+  AtomicDirectory(AtomicDirectory&& other) noexcept;
+  AtomicDirectory& operator=(AtomicDirectory&&) = delete;
+  ~AtomicDirectory();
+
+  /// Where to write until Commit.
+  const std::string& path() const { return path_; }
+  absl::Status Commit();
+
+ private:
+  AtomicDirectory(std::string target, std::string path) : target_(std::move(target)), path_(std::move(path)) {}
+  std::string target_, path_;
+};
+
+/// Writes a whole file and syncs it.
+absl::Status WriteFile(const std::string& path, const std::string& text);
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+}  // namespace troupe::engine

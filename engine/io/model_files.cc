@@ -1,0 +1,139 @@
+#include "engine/io/model_files.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/io/atomic_directory.h"
+#include "runtime/base/status.h"
+
+namespace troupe::engine {
+namespace fs = std::filesystem;
+
+namespace {
+
+absl::StatusOr<std::set<std::string>> ShardNames(const std::string& index_path) {
+  TROUPE_ASSIGN_OR_RETURN(const std::string text, ReadFile(index_path));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(index_path, ": has no weight_map"));
+  }
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(index_path, ": tensor ", tensor, " lies in ", file.dump(), ", which is no file name"));
+    }
+    names.insert(file.get<std::string>());
+  }
+  return names;
+}
+
+absl::StatusOr<WeightReader> ReaderOf(std::shared_ptr<const WeightFolder> folder) {
+  return WeightReader([folder](const ParameterSpec& spec, int64_t begin, int64_t count, float* values) -> absl::Status {
+    TROUPE_ASSIGN_OR_RETURN(const TensorEntry* entry, folder->Find(spec.name, spec.shape));
+    return ReadElements(*entry, begin, count, values);
+  });
+}
+
+std::vector<SafetensorsWriter::Entry> EntriesOf(Decoder& decoder, bool adapter, DType dtype) {
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const auto& block : decoder.blocks()) {
+    for (const Parameter* parameter : block->parameters()) {
+      const bool is_adapter = parameter->spec().name.rfind("base_model.", 0) == 0;
+      if (is_adapter == adapter) entries.push_back({parameter->spec().name, dtype, parameter->spec().shape});
+    }
+  }
+  return entries;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const WeightFolder>> WeightFolder::OpenFile(const std::string& path) {
+  auto folder = std::make_shared<WeightFolder>();
+  folder->where_ = path;
+  TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsFile> file, SafetensorsFile::Open(path));
+  for (const auto& [name, entry] : file->tensors()) folder->tensors_[name] = &entry;
+  folder->files_.push_back(std::move(file));
+  return std::shared_ptr<const WeightFolder>(std::move(folder));
+}
+
+absl::StatusOr<std::shared_ptr<const WeightFolder>> WeightFolder::Open(const std::string& dir) {
+  if (!fs::is_directory(dir)) return absl::NotFoundError(absl::StrCat(dir, " is not a folder"));
+  const std::string single = dir + "/model.safetensors", index = dir + "/model.safetensors.index.json";
+  if (fs::exists(single)) return OpenFile(single);
+  if (!fs::exists(index)) {
+    return absl::NotFoundError(absl::StrCat(dir, " has neither model.safetensors nor model.safetensors.index.json"));
+  }
+  TROUPE_ASSIGN_OR_RETURN(const std::set<std::string> names, ShardNames(index));
+  auto folder = std::make_shared<WeightFolder>();
+  folder->where_ = dir;
+  for (const std::string& name : names) {
+    TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsFile> file, SafetensorsFile::Open(dir + "/" + name));
+    for (const auto& [tensor, entry] : file->tensors()) {
+      if (!folder->tensors_.emplace(tensor, &entry).second) {
+        return absl::InvalidArgumentError(absl::StrCat(dir, ": tensor ", tensor, " is in two shards"));
+      }
+    }
+    folder->files_.push_back(std::move(file));
+  }
+  return std::shared_ptr<const WeightFolder>(std::move(folder));
+}
+
+absl::StatusOr<const TensorEntry*> WeightFolder::Find(const std::string& name, const Shape& shape) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat(where_, " has no tensor ", name));
+  if (found->second->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(where_, ": tensor ", name, " has shape ", ToString(found->second->shape),
+                                                   ", the config asks for ", ToString(shape)));
+  }
+  return found->second;
+}
+
+absl::StatusOr<WeightReader> ModelWeights(const std::string& dir) {
+  TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<const WeightFolder> folder, WeightFolder::Open(dir));
+  return ReaderOf(std::move(folder));
+}
+
+absl::StatusOr<WeightReader> AdapterWeights(const std::string& dir) {
+  TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<const WeightFolder> folder, WeightFolder::OpenFile(dir + "/adapter_model.safetensors"));
+  return ReaderOf(std::move(folder));
+}
+
+absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json",
+                           "merges.txt", "added_tokens.json", "chat_template.jinja"}) {
+    std::error_code error;
+    const fs::path source = fs::path(from) / name;
+    if (!fs::exists(source) || fs::equivalent(from, to, error)) continue;
+    fs::copy_file(source, fs::path(to) / name, fs::copy_options::overwrite_existing, error);
+    if (error) return absl::UnavailableError(absl::StrCat("cannot copy ", source.string(), " to ", to, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ModelFilesWriter>> ModelFilesWriter::CreateAdapter(const std::string& dir, const LoraConfig& lora,
+                                                                                  Decoder& decoder) {
+  TROUPE_RETURN_IF_ERROR(WriteFile(dir + "/adapter_config.json", LoraConfigToJson(lora)));
+  TROUPE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsWriter> writer,
+                          SafetensorsWriter::Create(dir + "/adapter_model.safetensors", EntriesOf(decoder, true, DType::kF32)));
+  return std::unique_ptr<ModelFilesWriter>(new ModelFilesWriter(std::move(writer)));
+}
+
+absl::StatusOr<std::unique_ptr<ModelFilesWriter>> ModelFilesWriter::CreateModel(const std::string& dir, const std::string& source,
+                                                                                DType dtype, Decoder& decoder) {
+  DecoderConfig config = decoder.config();
+  config.dtype = dtype;
+  TROUPE_RETURN_IF_ERROR(WriteFile(dir + "/config.json", DecoderConfigToJson(config)));
+  TROUPE_RETURN_IF_ERROR(CopyTokenizerFiles(source, dir));
+  TROUPE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsWriter> writer,
+                          SafetensorsWriter::Create(dir + "/model.safetensors", EntriesOf(decoder, false, dtype)));
+  return std::unique_ptr<ModelFilesWriter>(new ModelFilesWriter(std::move(writer)));
+}
+
+absl::Status ModelFilesWriter::Write(const ParameterSpec& parameter, const Tensor& values) {
+  return writer_->Write(parameter.name, {values.f32(), static_cast<size_t>(values.size())});
+}
+
+absl::Status ModelFilesWriter::Finish() { return writer_->Finish(); }
+
+}  // namespace troupe::engine
