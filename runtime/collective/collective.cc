@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/internal/operation.h"
+#include "runtime/collective/internal/piece_pool.h"
 #include "runtime/collective/internal/tree_sum.h"
 #include "runtime/mesh/dispatch.h"
 
@@ -23,6 +23,8 @@ namespace {
 
 /// Up to this many bytes an all-reduce takes one round: everybody gets everything and adds for itself.
 constexpr size_t kOneRoundBytes = 16 << 10;
+/// What a group keeps of memory for messages between operations.
+constexpr size_t kPoolBytes = 64 << 20;
 /// Steps of the all-gather that ends an all-reduce are counted from here.
 constexpr int kGatherStep = 1000;
 
@@ -108,7 +110,7 @@ absl::Status HalvingReduceScatter(OperationRun& run, const T* send, absl::Span<c
   std::iota(held.begin(), held.end(), size_t{0});
   std::vector<const T*> partial(size);  // where, by chunk
   for (size_t c = 0; c < size; ++c) partial[c] = send + offsets[c];
-  std::unique_ptr<T[]> sums;
+  Buffer sums;
 
   for (int step = 0; (size_t{1} << step) < size; ++step) {
     const size_t distance = size_t{1} << step;
@@ -132,8 +134,13 @@ absl::Status HalvingReduceScatter(OperationRun& run, const T* send, absl::Span<c
     TROUPE_ASSIGN_OR_RETURN(const Buffer payload,
                             run.ReceiveExactly(static_cast<int>(partner), kept_count * sizeof(T), step));
     const bool last = kept.size() == 1;
-    std::unique_ptr<T[]> next = std::make_unique_for_overwrite<T[]>(last ? 0 : kept_count);
-    T* out = last ? recv : next.get();
+    Buffer next;
+    T* out = recv;
+    if (!last) {
+      std::byte* bytes = nullptr;
+      next = run.Scratch(kept_count * sizeof(T), &bytes);
+      out = reinterpret_cast<T*>(bytes);
+    }
     const T* theirs = As<T>(payload);
     for (const size_t c : kept) {
       const T* left = partner < own ? theirs : partial[c];
@@ -190,7 +197,10 @@ absl::Status AllReduceSpan(OperationRun& run, absl::Span<T> data) {
 }  // namespace
 
 Collective::Collective(PointToPoint* transport, std::vector<int> ranks, CollectiveOptions options)
-    : transport_(transport), ranks_(std::move(ranks)), options_(std::move(options)) {
+    : transport_(transport),
+      ranks_(std::move(ranks)),
+      options_(std::move(options)),
+      pool_(internal::PiecePool::Create(kPoolBytes)) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     TROUPE_CHECK(ranks_[i] >= 0 && ranks_[i] < transport_->size())
         << "member " << ranks_[i] << " of group " << options_.name << ", there are " << transport_->size() << " ranks";

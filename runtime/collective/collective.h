@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace troupe::runtime {
 namespace internal {
 struct Operation;
 class OperationRun;
+class PiecePool;
 }  // namespace internal
 
 struct CollectiveOptions {
@@ -91,6 +93,7 @@ class Collective {
   CollectiveOptions options_;
   int index_ = -1;
   uint64_t next_operation_ = 0;
+  std::shared_ptr<internal::PiecePool> pool_;  // of what is sent
 };
 
 }  // namespace troupe::runtime

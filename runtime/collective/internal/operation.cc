@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
+#include "runtime/collective/internal/piece_pool.h"
 
 namespace troupe::runtime::internal {
 
@@ -86,13 +87,15 @@ OperationRun::Header OperationRun::MakeHeader(int step) const {
 Piece OperationRun::Prepare(size_t size, int step) const {
   static_assert(sizeof(Header) <= kHeaderBytes);
   Piece piece;
-  piece.buffer = Buffer::Allocate(kHeaderBytes + size, &piece.bytes);
+  piece.buffer = collective_->pool_->Allocate(kHeaderBytes + size, &piece.bytes);
   const Header header = MakeHeader(step);
   std::memset(piece.bytes, 0, kHeaderBytes);
   std::memcpy(piece.bytes, &header, sizeof(header));
   piece.bytes += kHeaderBytes;
   return piece;
 }
+
+Buffer OperationRun::Scratch(size_t size, std::byte** bytes) const { return collective_->pool_->Allocate(size, bytes); }
 
 Piece OperationRun::PrepareCopy(const void* data, size_t size, int step) const {
   Piece piece = Prepare(size, step);

@@ -53,6 +53,8 @@ class OperationRun {
 
   /// Room for `size` bytes of step `step`; 64-byte aligned.
   Piece Prepare(size_t size, int step = 0) const;
+  /// 64-byte aligned memory for sums on the way, to be used again by later operations.
+  Buffer Scratch(size_t size, std::byte** bytes) const;
   Piece PrepareCopy(const void* data, size_t size, int step = 0) const;
   absl::Status Send(int to, const Buffer& piece);
 
