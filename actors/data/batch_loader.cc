@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/random/philox.h"
+#include "engine/data/shuffle.h"
 #include "runtime/base/check.h"
 
 namespace troupe::actors {
@@ -20,14 +20,12 @@ BatchLoader::BatchLoader(const engine::Dataset& dataset, BatchLoaderOptions opti
 }
 
 std::vector<int64_t> BatchLoader::OrderOf(int64_t epoch) const {
+  if (options_.shuffle) {
+    return engine::Permutation(dataset_->size(),
+                               engine::Philox(options_.seed, engine::RandomPurpose::kShuffle, static_cast<uint64_t>(epoch)));
+  }
   std::vector<int64_t> order(dataset_->size());
   std::iota(order.begin(), order.end(), 0);
-  if (!options_.shuffle) return order;
-  const engine::Philox philox(options_.seed, engine::RandomPurpose::kShuffle, static_cast<uint64_t>(epoch));
-  for (size_t i = order.size() - 1; i > 0; --i) {
-    const std::array<uint32_t, 4> bits = philox.Block(i);
-    std::swap(order[i], order[(uint64_t{bits[0]} << 32 | bits[1]) % (i + 1)]);
-  }
   return order;
 }
 

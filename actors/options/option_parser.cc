@@ -55,8 +55,7 @@ absl::Status CheckBounds(double value, const std::optional<double>& min, const s
 }
 
 std::string FormatField(const Option::Field& field) {
-  return std::visit(Overload{[](const std::string* v) { return *v; },
-                             [](const int64_t* v) { return absl::StrCat(*v); },
+  return std::visit(Overload{[](const std::string* v) { return *v; }, [](const int64_t* v) { return absl::StrCat(*v); },
                              [](const double* v) { return FormatNumber(*v); },
                              [](const bool* v) { return std::string(*v ? "true" : "false"); },
                              [](const List* v) { return absl::StrJoin(*v, " "); }},
@@ -97,23 +96,22 @@ absl::Status SetFromJson(const Option::Field& field, const Assign& assign, const
         absl::StrCat(value.dump(-1, ' ', false, Json::error_handler_t::replace), " is not ", wanted));
   };
   return std::visit(
-      Overload{[&](std::string* v) {
-                 return value.is_string() ? assign(v, value.get<std::string>()) : wrong("a string");
-               },
-               [&](int64_t* v) {
-                 return value.is_number_integer() ? assign.Set(v, value.get<int64_t>()) : wrong("a whole number");
-               },
-               [&](double* v) { return value.is_number() ? assign.Set(v, value.get<double>()) : wrong("a number"); },
-               [&](bool* v) {
-                 if (!value.is_boolean()) return wrong("true or false");
-                 *v = value.get<bool>();
-                 return absl::OkStatus();
-               },
-               [&](List* v) {
-                 const bool strings = value.is_array() && std::all_of(value.begin(), value.end(),
-                                                                      [](const Json& e) { return e.is_string(); });
-                 return strings ? assign(v, value.get<List>()) : wrong("a list of strings");
-               }},
+      Overload{
+          [&](std::string* v) { return value.is_string() ? assign(v, value.get<std::string>()) : wrong("a string"); },
+          [&](int64_t* v) {
+            return value.is_number_integer() ? assign.Set(v, value.get<int64_t>()) : wrong("a whole number");
+          },
+          [&](double* v) { return value.is_number() ? assign.Set(v, value.get<double>()) : wrong("a number"); },
+          [&](bool* v) {
+            if (!value.is_boolean()) return wrong("true or false");
+            *v = value.get<bool>();
+            return absl::OkStatus();
+          },
+          [&](List* v) {
+            const bool strings = value.is_array() &&
+                                 std::all_of(value.begin(), value.end(), [](const Json& e) { return e.is_string(); });
+            return strings ? assign(v, value.get<List>()) : wrong("a list of strings");
+          }},
       field);
 }
 
@@ -346,8 +344,9 @@ std::string OptionParser::Help(int width) const {
       absl::StrAppend(&usage, " ", option->required_ ? word : absl::StrCat("[", word, "]"));
       entry.name = option->name_;
     } else {
-      entry.name = absl::StrCat("--", option->name_, " ",
-                                option->values_.empty() ? TypeName(option->field_) : absl::StrJoin(option->values_, "|"));
+      entry.name =
+          absl::StrCat("--", option->name_, " ",
+                       option->values_.empty() ? TypeName(option->field_) : absl::StrJoin(option->values_, "|"));
     }
     entry.text = option->help_;
     if (!option->aliases_.empty()) {

@@ -66,8 +66,8 @@ class Option {
   bool given_ = false;
 };
 
-/// What is accepted: `--flag value`, `--flag=value`, `--flag` for a bool, `--flag a b c` for a list; `-` and `_` are the same
-/// in names; a flag given twice keeps the later value; `--` ends the flags.
+/// What is accepted: `--flag value`, `--flag=value`, `--flag` for a bool, `--flag a b c` for a list; `-` and `_` are
+/// the same in names; a flag given twice keeps the later value; `--` ends the flags.
 ///
 /// Lifetime the fields outlive the parser; references to options live as long as it.
 class OptionParser {

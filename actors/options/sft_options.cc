@@ -32,7 +32,9 @@ void DescribeSftOptions(OptionParser* parser, SftOptions* o) {
   p.Group("data");
   p.Add("dataset", &o->dataset, "JSONL files").DefaultText("the arithmetic problems that are shipped");
   p.Add("val_dataset", &o->val_dataset, "JSONL files to evaluate on");
-  p.Add("split_dataset_ratio", &o->split_dataset_ratio, "share of the dataset that is kept for evaluation").Min(0).Below(1);
+  p.Add("split_dataset_ratio", &o->split_dataset_ratio, "share of the dataset that is kept for evaluation")
+      .Min(0)
+      .Below(1);
   p.Add("max_length", &o->max_length, "longest sample, in tokens").Min(0).DefaultText("the model's maximum");
   p.Add("truncation_strategy", &o->truncation_strategy, "what happens to longer samples")
       .OneOf({"delete", "left", "right", "raise"});
@@ -117,9 +119,10 @@ absl::Status ResolveSftOptions(SftOptions* o, int data_world_size) {
   }
   const bool has_min_lr = o->min_lr > 0 || o->min_lr_rate > 0;
   if (has_min_lr && o->lr_scheduler_type != "cosine_with_min_lr") {
-    return absl::InvalidArgumentError(absl::StrCat("--min_lr and --min_lr_rate belong to --lr_scheduler_type "
-                                                   "cosine_with_min_lr, not ",
-                                                   o->lr_scheduler_type));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min_lr and --min_lr_rate belong to --lr_scheduler_type "
+                     "cosine_with_min_lr, not ",
+                     o->lr_scheduler_type));
   }
   if (o->lr_scheduler_type == "cosine_with_min_lr") {
     if (!has_min_lr) {
@@ -127,9 +130,9 @@ absl::Status ResolveSftOptions(SftOptions* o, int data_world_size) {
     }
     const double from_rate = o->min_lr_rate * o->learning_rate;
     if (o->min_lr > 0 && o->min_lr_rate > 0 && o->min_lr != from_rate) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--min_lr ", FormatNumber(o->min_lr), " and --min_lr_rate ", FormatNumber(o->min_lr_rate),
-                       " (", FormatNumber(from_rate), ") disagree; give one of them"));
+      return absl::InvalidArgumentError(absl::StrCat("--min_lr ", FormatNumber(o->min_lr), " and --min_lr_rate ",
+                                                     FormatNumber(o->min_lr_rate), " (", FormatNumber(from_rate),
+                                                     ") disagree; give one of them"));
     }
     if (o->min_lr == 0) o->min_lr = from_rate;
     if (o->min_lr > o->learning_rate) {

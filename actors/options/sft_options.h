@@ -81,7 +81,8 @@ void DescribeSftOptions(OptionParser* parser, SftOptions* options);
 ///
 ///   gradient_accumulation_steps = max(1, ceil(16 / per_device_train_batch_size / data_world_size))
 ///
-/// so that the default global batch is 16 on every mesh whose data-parallel size divides 16 / per_device_train_batch_size.
+/// so that the default global batch is 16 on every mesh whose data-parallel size divides 16 /
+/// per_device_train_batch_size.
 /// Idempotent on one mesh.
 /// Errors  INVALID_ARGUMENT naming both flags and what to change.
 absl::Status ResolveSftOptions(SftOptions* options, int data_world_size);

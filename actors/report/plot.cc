@@ -20,12 +20,17 @@ constexpr int kColours = 4;
 
 /// The page has its own background, so the text is readable wherever it is shown; dark when the reader's page is dark.
 constexpr const char* kStyle = R"(<style>
-  .page{fill:#ffffff} .frame{stroke:#57606a;fill:none} .grid{stroke:#d8dee4} text{fill:#24292f;font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:13px}
-  .title{font-size:16px;font-weight:600} .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round} .faint{fill:none;stroke-width:1;stroke-opacity:.45;stroke-linejoin:round}
-  .s0{stroke:#0969da} .s1{stroke:#bc4c00} .s2{stroke:#1a7f37} .s3{stroke:#8250df} .p0{fill:#0969da} .p1{fill:#bc4c00} .p2{fill:#1a7f37} .p3{fill:#8250df}
+  text{fill:#24292f;font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:13px}
+  .title{font-size:16px;font-weight:600}
+  .page{fill:#ffffff} .frame{stroke:#57606a;fill:none} .grid{stroke:#d8dee4}
+  .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+  .faint{fill:none;stroke-width:1;stroke-opacity:.45;stroke-linejoin:round}
+  .s0{stroke:#0969da} .s1{stroke:#bc4c00} .s2{stroke:#1a7f37} .s3{stroke:#8250df}
+  .p0{fill:#0969da} .p1{fill:#bc4c00} .p2{fill:#1a7f37} .p3{fill:#8250df}
   @media (prefers-color-scheme: dark){
   .page{fill:#0d1117} .frame{stroke:#8b949e} .grid{stroke:#272e37} text{fill:#e6edf3}
-  .s0{stroke:#58a6ff} .s1{stroke:#f0883e} .s2{stroke:#3fb950} .s3{stroke:#bc8cff} .p0{fill:#58a6ff} .p1{fill:#f0883e} .p2{fill:#3fb950} .p3{fill:#bc8cff}
+  .s0{stroke:#58a6ff} .s1{stroke:#f0883e} .s2{stroke:#3fb950} .s3{stroke:#bc8cff}
+  .p0{fill:#58a6ff} .p1{fill:#f0883e} .p2{fill:#3fb950} .p3{fill:#bc8cff}
   }
 </style>
 )";
@@ -126,8 +131,8 @@ void DrawSeries(const PlotSeries& series, const Axes& axes, std::string* svg) {
     if (run.size() > 1 && series.style != PlotSeries::Style::kPoints) continue;
     const double radius = series.style == PlotSeries::Style::kPoints ? 4 : 2.5;
     for (const PlotPoint& point : run) {
-      absl::StrAppendFormat(svg, "<circle class=\"p%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n", colour, axes.X(point.x),
-                            axes.Y(point.y), radius);
+      absl::StrAppendFormat(svg, "<circle class=\"p%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n", colour,
+                            axes.X(point.x), axes.Y(point.y), radius);
     }
   }
 }
@@ -204,18 +209,19 @@ std::string RenderSvg(const Plot& plot) {
   for (const double tick : x_ticks) {
     if (tick < axes.x.low - x_step * 1e-6 || tick > axes.x.high + x_step * 1e-6) continue;
     const double x = axes.X(tick);
-    absl::StrAppendFormat(&svg, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x, axes.top,
-                          axes.bottom);
+    absl::StrAppendFormat(&svg, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x,
+                          axes.top, axes.bottom);
     absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x, axes.bottom + 20,
                           TickText(tick, x_step));
   }
-  absl::StrAppendFormat(&svg, "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", axes.left,
-                        axes.top, axes.right - axes.left, axes.bottom - axes.top);
+  absl::StrAppendFormat(&svg, "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
+                        axes.left, axes.top, axes.right - axes.left, axes.bottom - axes.top);
   absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                         (axes.left + axes.right) / 2, plot.height - 16, Escape(plot.x_label));
   const double middle = (axes.top + axes.bottom) / 2;
-  absl::StrAppendFormat(&svg, "<text x=\"20\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 20 %.1f)\">%s</text>\n",
-                        middle, middle, Escape(plot.y_label));
+  absl::StrAppendFormat(
+      &svg, "<text x=\"20\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 20 %.1f)\">%s</text>\n", middle,
+      middle, Escape(plot.y_label));
   for (const PlotSeries& series : plot.series) DrawSeries(series, axes, &svg);
   DrawLegend(plot, &svg);
   return absl::StrCat(svg, "</svg>\n");

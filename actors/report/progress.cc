@@ -88,14 +88,16 @@ void Progress::Begin(int64_t step, int64_t total) {
 absl::Duration Progress::Left(const ProgressStep& step) const {
   const int64_t done = step.step - first_step_;
   if (done <= 0) return absl::InfiniteDuration();
-  return (output_.now() - begin_) / static_cast<double>(done) * static_cast<double>(std::max<int64_t>(0, step.total - step.step));
+  return (output_.now() - begin_) / static_cast<double>(done) *
+         static_cast<double>(std::max<int64_t>(0, step.total - step.step));
 }
 
 std::string Progress::Plain(const ProgressStep& s) const {
   const std::string memory = Memory(s.memory_gib);
-  return absl::StrCat("step ", s.step, "/", s.total, absl::StrFormat("  loss %.4f  grad_norm %.4f", s.loss, s.grad_norm),
-                      "  lr ", LearningRate(s.learning_rate), "  ", FormatCount(s.tokens_per_second), " tokens/s  ",
-                      memory, memory.empty() ? "" : "  ", "elapsed ", FormatElapsed(output_.now() - begin_), "  left ",
+  return absl::StrCat("step ", s.step, "/", s.total,
+                      absl::StrFormat("  loss %.4f  grad_norm %.4f", s.loss, s.grad_norm), "  lr ",
+                      LearningRate(s.learning_rate), "  ", FormatCount(s.tokens_per_second), " tokens/s  ", memory,
+                      memory.empty() ? "" : "  ", "elapsed ", FormatElapsed(output_.now() - begin_), "  left ",
                       FormatElapsed(Left(s)), "\n");
 }
 
@@ -114,7 +116,8 @@ std::string Progress::Bar(const ProgressStep& s, int width) const {
                                {4, memory},
                                {6, FormatElapsed(output_.now() - begin_)},
                                {7, absl::StrCat(FormatElapsed(Left(s)), " left")}};
-  fields.erase(std::remove_if(fields.begin(), fields.end(), [](const Field& f) { return f.text.empty(); }), fields.end());
+  fields.erase(std::remove_if(fields.begin(), fields.end(), [](const Field& f) { return f.text.empty(); }),
+               fields.end());
   const auto join = [&] {
     return absl::StrJoin(fields, "  ", [](std::string* out, const Field& f) { absl::StrAppend(out, f.text); });
   };
@@ -131,7 +134,8 @@ std::string Progress::Bar(const ProgressStep& s, int width) const {
   constexpr int kMostBar = 30;
   const int bar_width = std::min(kMostBar, room - DisplayWidth(text) - 2);
   if (bar_width < kLeastBar) return text;
-  const double share = s.total > 0 ? std::clamp(static_cast<double>(s.step) / static_cast<double>(s.total), 0.0, 1.0) : 0;
+  const double share =
+      s.total > 0 ? std::clamp(static_cast<double>(s.step) / static_cast<double>(s.total), 0.0, 1.0) : 0;
   const int filled = static_cast<int>(std::floor(share * bar_width));
   std::string bar;
   for (int i = 0; i < bar_width; ++i) {

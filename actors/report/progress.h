@@ -34,11 +34,12 @@ struct ProgressStep {
   std::vector<double> memory_gib;  ///< by rank
 };
 
-/// The line: bar, step/total, loss, grad norm, lr, tokens/s, memory per rank, elapsed, left. On a narrow terminal fields are dropped,
-/// the least important first.
+/// The line: bar, step/total, loss, grad norm, lr, tokens/s, memory per rank, elapsed, left. On a narrow terminal
+/// fields are dropped, the least important first.
 ///
-/// On a terminal the line is redrawn in place and stays the last: whatever else this process shows goes through Print. A process
-/// that writes to the same terminal begins its lines with "\r\x1b[K", and the next step draws the line again below.
+/// On a terminal the line is redrawn in place and stays the last: whatever else this process shows goes through Print.
+/// A process that writes to the same terminal begins its lines with "\r\x1b[K", and the next step draws the line again
+/// below.
 /// Threads  one at a time.
 class Progress {
  public:

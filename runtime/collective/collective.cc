@@ -99,8 +99,8 @@ absl::Status DirectReduceScatter(OperationRun& run, const T* send, absl::Span<co
   return absl::OkStatus();
 }
 
-/// Recursive halving: at step s, partners at distance 2^s add their blocks of 2^s members and each keeps half of the chunks, those
-/// whose bit s is its own. Neighbours come first, so the sums follow the tree ((0+1)+(2+3))+...
+/// Recursive halving: at step s, partners at distance 2^s add their blocks of 2^s members and each keeps half of the
+/// chunks, those whose bit s is its own. Neighbours come first, so the sums follow the tree ((0+1)+(2+3))+...
 template <typename T>
 absl::Status HalvingReduceScatter(OperationRun& run, const T* send, absl::Span<const size_t> counts, T* recv) {
   const size_t size = counts.size();

@@ -30,16 +30,18 @@ struct CollectiveOptions {
 
 /// One member's side of the collective operations over some of the ranks of a PointToPoint.
 ///
-/// Every member makes the same calls in the same order. Sums run along the fixed tree over member indices, ((0+1)+(2+3))+... (that
-/// of TreeSum, runtime/mesh/microbatch_tree.h), never in order of arrival: they depend on nothing but the summands.
+/// Every member makes the same calls in the same order. Sums run along the fixed tree over member indices,
+/// ((0+1)+(2+3))+... (that of TreeSum, runtime/mesh/microbatch_tree.h), never in order of arrival: they depend on
+/// nothing but the summands.
 ///
-/// Every message carries number, kind and size of its operation: a member that is out of step is found by whoever hears it. Any
-/// error revokes the PointToPoint, so that all members get one, naming the rank and the operation:
+/// Every message carries number, kind and size of its operation: a member that is out of step is found by whoever
+/// hears it. Any error revokes the PointToPoint, so that all members get one, naming the rank and the operation:
 ///   all_reduce #12 (dp, 4096 bytes): rank 2 did not arrive within 30s
 ///
 /// Threads  one thread at a time; a second thread needs a Collective with another channel.
 /// Blocking until every member took part, or `timeout`.
-/// Errors   DEADLINE_EXCEEDED, FAILED_PRECONDITION (out of step), UNAVAILABLE (a member died), or the reason of a revoke.
+/// Errors   DEADLINE_EXCEEDED, FAILED_PRECONDITION (out of step), UNAVAILABLE (a member died), or the reason of a
+///          revoke
 class Collective {
  public:
   /// `ranks`: the members' ranks in `transport`, in the order of their index; must hold transport->rank() once.
@@ -65,7 +67,8 @@ class Collective {
   /// The buffers of all members, of any size, in the order of their index.
   absl::StatusOr<std::vector<Buffer>> AllGatherV(Buffer send);
 
-  /// recv = sum over members of send[rank * n : (rank + 1) * n], n = recv.size(). `recv` may be its own place in `send`.
+  /// recv = sum over members of send[rank * n : (rank + 1) * n], n = recv.size(). `recv` may be its own place in
+  /// `send`.
   absl::Status ReduceScatter(absl::Span<const float> send, absl::Span<float> recv);
   /// The same with counts[r] elements for member r; the same counts everywhere.
   absl::Status ReduceScatterV(absl::Span<const float> send, absl::Span<const size_t> counts, absl::Span<float> recv);
@@ -82,7 +85,8 @@ class Collective {
   /// Returns when every member has called it.
   absl::Status Barrier();
 
-  /// Counts operations from 0 again: after a lost member was replaced, on all members, with a transport that was not revoked.
+  /// Counts operations from 0 again: after a lost member was replaced, on all members, with a transport that was not
+  /// revoked.
   void Restart(PointToPoint* transport);
 
  private:

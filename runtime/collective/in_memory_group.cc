@@ -13,7 +13,8 @@
 
 namespace troupe::runtime {
 
-/// Locks are those of the standard library: ThreadSanitizer does not see inside a Mutex of Abseil that was built without it.
+/// Locks are those of the standard library: ThreadSanitizer does not see inside a Mutex of Abseil that was built
+/// without it.
 struct InMemoryGroup::State {
   struct Inbox {
     std::map<std::pair<int, uint64_t>, std::deque<Buffer>> queues;  // by sender and tag

@@ -47,8 +47,8 @@ absl::StatusOr<DeviceMesh> DeviceMesh::FromDims(std::vector<Dim> dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     const Dim& dim = dims[i];
     if (!IsKnown(dim.name)) {
-      return absl::InvalidArgumentError(absl::StrCat("mesh dimension \"", dim.name, "\" is unknown; there are ",
-                                                     absl::StrJoin(kKnownDims, ", ")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("mesh dimension \"", dim.name, "\" is unknown; there are ", absl::StrJoin(kKnownDims, ", ")));
     }
     for (size_t j = 0; j < i; ++j) {
       if (dims[j].name == dim.name) {
@@ -75,7 +75,8 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Parse(absl::string_view text) {
     for (const absl::string_view part : absl::StrSplit(text, ',')) {
       const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
       if (!absl::StrContains(part, "=")) {
-        return absl::InvalidArgumentError(absl::StrCat("mesh \"", text, "\": \"", part, "\" is not name=size; ", kForms));
+        return absl::InvalidArgumentError(
+            absl::StrCat("mesh \"", text, "\": \"", part, "\" is not name=size; ", kForms));
       }
       TROUPE_ASSIGN_OR_RETURN(const int size, ParseSize(text, pair.second));
       dims.push_back({std::string(pair.first), size});
@@ -83,8 +84,8 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Parse(absl::string_view text) {
   } else {
     const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
     if (parts.size() > 2) {
-      return absl::InvalidArgumentError(absl::StrCat("mesh \"", text, "\" has ", parts.size(),
-                                                     " sizes, of which only two have a name; ", kForms));
+      return absl::InvalidArgumentError(
+          absl::StrCat("mesh \"", text, "\" has ", parts.size(), " sizes, of which only two have a name; ", kForms));
     }
     for (size_t i = 0; i < parts.size(); ++i) {
       TROUPE_ASSIGN_OR_RETURN(const int size, ParseSize(text, parts[i]));

@@ -20,8 +20,8 @@ struct MeshSlice;
 ///   rank = (...(c[0] * n[1] + c[1]) * n[2] + ...) + c[k]
 ///   data_rank = c[dp] * n[fsdp] + c[fsdp], whatever the order of the dimensions
 ///
-/// Dimensions are dp (replicas), fsdp (shards), tp, pp, cp and ep; one that is absent has size 1. Ranks that differ in neither
-/// dp nor fsdp share a data_rank: they see the same rows.
+/// Dimensions are dp (replicas), fsdp (shards), tp, pp, cp and ep; one that is absent has size 1. Ranks that differ in
+/// neither dp nor fsdp share a data_rank: they see the same rows.
 class DeviceMesh {
  public:
   struct Dim {
@@ -56,7 +56,8 @@ class DeviceMesh {
 
   /// The ranks that differ from `rank` in dimension `name` alone, `rank` included, in the order of their coordinate.
   std::vector<int> slice(absl::string_view name, int rank) const;
-  /// The ranks that differ from `rank` in the named dimensions alone, as a mesh of these dimensions in the order of this mesh.
+  /// The ranks that differ from `rank` in the named dimensions alone, as a mesh of these dimensions in the order of
+  /// this mesh.
   ///
   /// Errors  INVALID_ARGUMENT when a dimension is absent or named twice.
   absl::StatusOr<MeshSlice> sub_mesh(absl::Span<const std::string> names, int rank) const;

@@ -12,8 +12,8 @@ bool IsPowerOfTwo(int n) { return n > 0 && (n & (n - 1)) == 0; }
 
 absl::StatusOr<MicroBatchPlan> MicroBatchPlan::Create(int64_t micro_batches, Shape shape) {
   if (shape.dp < 1 || shape.fsdp < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("micro-batches for a mesh of dp ", shape.dp, " x fsdp ", shape.fsdp,
-                                                   ": sizes are at least 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro-batches for a mesh of dp ", shape.dp, " x fsdp ", shape.fsdp, ": sizes are at least 1"));
   }
   const int64_t ranks = static_cast<int64_t>(shape.dp) * shape.fsdp;
   if (micro_batches < 1 || micro_batches % ranks != 0) {

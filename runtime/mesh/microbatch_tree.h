@@ -18,8 +18,9 @@ namespace troupe::runtime {
 ///   j = jo 2^a + j2, jo < odd, j2 < 2^a          step
 ///   m = ((jo dp + d) 2^a + j2) F + f             micro-batch of rank (d, f) at step j
 ///
-/// Sum: reduce-scatter over fsdp (after each step), TreeSum over j2 (locally), all-reduce over dp (after each 2^a steps), then the
-/// groups jo added in order. With dp and F powers of two these are aligned blocks of F, 2^a F and 2^a F dp = 2^k leaves, where
+/// Sum: reduce-scatter over fsdp (after each step), TreeSum over j2 (locally), all-reduce over dp (after each 2^a
+/// steps), then the groups jo added in order. With dp and F powers of two these are aligned blocks of F, 2^a F and 2^a
+/// F dp = 2^k leaves, where
 /// M = 2^k odd, so the tree is MicroBatchTreeSum over the M leaves, which knows nothing of the mesh.
 class MicroBatchPlan {
  public:
@@ -113,7 +114,8 @@ T TreeSum(const std::vector<T>& leaves) {
   return sum.Take();
 }
 
-/// The sum of M = 2^k odd leaves: aligned blocks of 2^k along TreeSum, the blocks then added in order (((b0+b1)+b2)+...).
+/// The sum of M = 2^k odd leaves: aligned blocks of 2^k along TreeSum, the blocks then added in order
+/// (((b0+b1)+b2)+...).
 ///
 /// Equals TreeSum for odd = 1 and 3; for odd >= 5 one running sum takes the place of log2(odd) partial sums.
 template <typename T>

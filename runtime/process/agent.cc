@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -152,10 +153,11 @@ class Agent::Loop {
     if (poll(fds.data(), fds.size(), wait_ms) <= 0) return;
     uint64_t count = 0;
     (void)!read(wake_fd_, &count, sizeof(count));
-    for (size_t i = 0; i < processes_.size(); ++i) {
-      Process& process = processes_[i];
-      if (fds[2 + 2 * i].revents != 0) SendLines(process, process.output->Read());
-      if (fds[1 + 2 * i].revents != 0) Reap(process, /*wait=*/false);
+    size_t next_fd = 1;
+    for (Process& process : processes_) {
+      const bool ended = fds[next_fd++].revents != 0;
+      if (fds[next_fd++].revents != 0) SendLines(process, process.output->Read());
+      if (ended) Reap(process, /*wait=*/false);
     }
     std::erase_if(processes_, [](const Process& process) { return process.child.pid < 0; });
   }
@@ -373,7 +375,7 @@ class Agent::Loop {
   std::set<pid_t> groups_ ABSL_GUARDED_BY(groups_mutex_);
 
   // The thread's own.
-  std::deque<Process> processes_;
+  std::list<Process> processes_;
   std::map<uint64_t, std::string> log_directories_;
   bool ending_ = false;
 };

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,9 +63,7 @@ struct Failure {
   _exit(kExitCannotExecute);
 }
 
-absl::Status SystemError(absl::string_view what, int error) {
-  return absl::ErrnoToStatus(error, what);
-}
+absl::Status SystemError(absl::string_view what, int error) { return absl::ErrnoToStatus(error, what); }
 
 }  // namespace
 
@@ -102,7 +100,7 @@ absl::StatusOr<Child> SpawnChild(const ChildSpec& spec) {
   }
   Child child;
   child.pid = pid;
-  child.pid_fd = pidfd_open(pid, 0);
+  child.pid_fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));  // glibc 2.36 does not declare it for C++
   if (child.pid_fd < 0) {
     const int error = errno;
     kill(pid, SIGKILL);

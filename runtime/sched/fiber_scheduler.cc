@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define TROUPE_FIBER_ASAN 1
 #endif
@@ -174,6 +175,8 @@ std::shared_ptr<Task> FiberScheduler::Start(std::string name, std::function<void
   fiber->context.uc_link = nullptr;
   makecontext(&fiber->context, &FiberScheduler::Enter, 0);
 #ifdef TROUPE_FIBER_ASAN
+  // The frames of whoever ran here before never returned.
+  __asan_unpoison_memory_region(fiber->context.uc_stack.ss_sp, kStackBytes);
   fiber->stack_bottom = fiber->context.uc_stack.ss_sp;
   fiber->stack_size = kStackBytes;
 #endif

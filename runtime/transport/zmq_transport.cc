@@ -15,8 +15,24 @@
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace troupe::runtime {
 namespace {
+
+/// libzmq is not built with TSan, which therefore does not see that what is sent happens before what is received or freed.
+struct WireOrder {
+#if defined(__SANITIZE_THREAD__)
+  static void Sent() { __tsan_release(&wire); }
+  static void Arrived() { __tsan_acquire(&wire); }
+  static inline char wire = 0;
+#else
+  static void Sent() {}
+  static void Arrived() {}
+#endif
+};
 
 // Below these sizes a copy is cheaper than what zero-copy needs beside the message.
 constexpr size_t kZeroCopyFrame = 4096;
@@ -39,8 +55,14 @@ void SetHeartbeats(void* socket, const std::string& endpoint) {
   SetInt(socket, ZMQ_HEARTBEAT_TTL, kTimeoutMs);
 }
 
-void FreeBuffer(void*, void* hint) { delete static_cast<Buffer*>(hint); }
-void FreeString(void*, void* hint) { delete static_cast<std::string*>(hint); }
+void FreeBuffer(void*, void* hint) {
+  WireOrder::Arrived();
+  delete static_cast<Buffer*>(hint);
+}
+void FreeString(void*, void* hint) {
+  WireOrder::Arrived();
+  delete static_cast<std::string*>(hint);
+}
 
 void MakePart(zmq_msg_t* part, const void* data, size_t size) {
   TROUPE_CHECK_EQ(zmq_msg_init_size(part, size), 0);
@@ -99,11 +121,7 @@ struct ZmqTransport::Command {
 class ZmqTransport::Loop {
  public:
   Loop(ZmqTransport* owner, const ZmqTransportOptions& options) : owner_(owner), options_(options) {}
-  ~Loop() {
-    for (const auto& peer : connected_) zmq_close(peer->socket);
-    if (router_ != nullptr) zmq_close(router_);
-    if (context_ != nullptr) zmq_ctx_term(context_);
-  }
+  ~Loop() { CloseSockets(); }
 
   absl::StatusOr<std::string> Bind() {
     context_ = zmq_ctx_new();
@@ -134,9 +152,20 @@ class ZmqTransport::Loop {
       RunCommands();
       Receive();
     }
+    CloseSockets();
   }
 
  private:
+  /// Waits until what the sockets hold is sent, or the time to linger is over.
+  void CloseSockets() {
+    for (const auto& peer : connected_) zmq_close(peer->socket);
+    connected_.clear();
+    if (router_ != nullptr) zmq_close(router_);
+    router_ = nullptr;
+    if (context_ != nullptr) zmq_ctx_term(context_);
+    context_ = nullptr;
+  }
+
   void Poll() {
     items_.clear();
     items_.push_back({nullptr, owner_->wake_fd_, ZMQ_POLLIN, 0});
@@ -229,6 +258,7 @@ class ZmqTransport::Loop {
   }
 
   static bool SendPart(Peer& peer, zmq_msg_t* part, bool more) {
+    WireOrder::Sent();
     int result;
     do {
       result = zmq_msg_send(part, peer.socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0));
@@ -256,6 +286,7 @@ class ZmqTransport::Loop {
       return false;
     }
     const std::string sender(static_cast<const char*>(zmq_msg_data(&part)), zmq_msg_size(&part));
+    WireOrder::Arrived();
     absl::StatusOr<Message> message = TakeMessage(&part);
     zmq_msg_close(&part);
     if (message.ok() && RoutingId(message->envelope.sender_node, message->envelope.sender_incarnation) != sender) {

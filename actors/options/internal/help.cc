@@ -17,7 +17,8 @@ constexpr size_t kLeastTextWidth = 30;
 }  // namespace
 
 std::string FormatHelp(const std::vector<HelpEntry>& entries, int width) {
-  const size_t text_width = std::max(static_cast<size_t>(std::max(width, 0)), kTextColumn + kLeastTextWidth) - kTextColumn;
+  const size_t text_width =
+      std::max(static_cast<size_t>(std::max(width, 0)), kTextColumn + kLeastTextWidth) - kTextColumn;
   std::string out;
   std::string group;
   for (const HelpEntry& entry : entries) {

@@ -62,7 +62,8 @@ const char* OperationKindName(OperationKind kind) {
 
 std::string Operation::Describe(absl::string_view group) const {
   if (kind == OperationKind::kBarrier) return absl::StrCat("barrier #", number, " (", group, ")");
-  return absl::StrCat(OperationKindName(kind), " #", number, " (", group, ", ", bytes, ragged ? " bytes here)" : " bytes)");
+  return absl::StrCat(OperationKindName(kind), " #", number, " (", group, ", ", bytes,
+                      ragged ? " bytes here)" : " bytes)");
 }
 
 OperationRun::OperationRun(Collective* collective, OperationKind kind, uint64_t bytes, bool ragged)
@@ -113,16 +114,15 @@ absl::StatusOr<Buffer> OperationRun::ReceivePiece(int from, int step) {
   if (!piece.ok()) return piece;
   Header header;
   if (!Header::Read(*piece, &header)) {
-    return Fail(absl::StatusCode::kDataLoss,
-                absl::StrCat("rank ", RankOf(from), " sent ", piece->size(), " bytes that are no piece of a collective"));
+    return Fail(absl::StatusCode::kDataLoss, absl::StrCat("rank ", RankOf(from), " sent ", piece->size(),
+                                                          " bytes that are no piece of a collective"));
   }
   const Operation theirs = header.operation();
   const bool same = theirs.kind == operation_.kind && theirs.number == operation_.number &&
                     theirs.ragged == operation_.ragged && (theirs.ragged || theirs.bytes == operation_.bytes);
   if (!same) {
-    return Fail(absl::StatusCode::kFailedPrecondition,
-                absl::StrCat("rank ", RankOf(from), " is out of step: it is in ",
-                             theirs.Describe(collective_->options_.name)));
+    return Fail(absl::StatusCode::kFailedPrecondition, absl::StrCat("rank ", RankOf(from), " is out of step: it is in ",
+                                                                    theirs.Describe(collective_->options_.name)));
   }
   if (header.step != static_cast<uint16_t>(step)) {
     return Fail(absl::StatusCode::kDataLoss,
@@ -152,8 +152,8 @@ absl::StatusOr<Buffer> OperationRun::ReceiveExactly(int from, size_t size, int s
 
 absl::Status OperationRun::CheckSize(int from, const Buffer& payload, size_t size) {
   if (payload.size() == size) return absl::OkStatus();
-  return Fail(absl::StatusCode::kFailedPrecondition, absl::StrCat("rank ", RankOf(from), " sent ", payload.size(),
-                                                                  " bytes where ", size, " were expected"));
+  return Fail(absl::StatusCode::kFailedPrecondition,
+              absl::StrCat("rank ", RankOf(from), " sent ", payload.size(), " bytes where ", size, " were expected"));
 }
 
 absl::StatusOr<Buffer> OperationRun::Wait(int from) {
@@ -215,9 +215,9 @@ absl::Status OperationRun::Late(int from) {
                 absl::StrCat("rank ", RankOf(from), " arrived, but did not finish within ", timeout));
   }
   std::sort(absent.begin(), absent.end());
-  return Fail(absl::StatusCode::kDeadlineExceeded, absl::StrCat(absent.size() == 1 ? "rank " : "ranks ",
-                                                                absl::StrJoin(absent, ", "),
-                                                                " did not arrive within ", timeout));
+  return Fail(absl::StatusCode::kDeadlineExceeded,
+              absl::StrCat(absent.size() == 1 ? "rank " : "ranks ", absl::StrJoin(absent, ", "),
+                           " did not arrive within ", timeout));
 }
 
 absl::Status OperationRun::Fail(absl::StatusCode code, const std::string& what) {

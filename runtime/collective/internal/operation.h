@@ -68,8 +68,8 @@ class OperationRun {
   absl::StatusOr<Buffer> ReceivePiece(int from, int step = 0);
   static Buffer Payload(const Buffer& piece);
 
-  /// For operations that some members may leave before all have come: when it is late, the first of `members` that is not known
-  /// to have come is named, and nobody else.
+  /// For operations that some members may leave before all have come: when it is late, the first of `members` that is
+  /// not known to have come is named, and nobody else.
   void Suspect(std::vector<int> members) { suspects_ = std::move(members); }
 
  private:
@@ -92,8 +92,8 @@ class OperationRun {
   Operation operation_;
   absl::Time start_;
   bool announced_ = false;
-  std::vector<bool> arrived_;   // members known to be in this operation
-  std::vector<int> suspects_;   // who may be late, in order; empty: all
+  std::vector<bool> arrived_;  // members known to be in this operation
+  std::vector<int> suspects_;  // who may be late, in order; empty: all
 };
 
 }  // namespace troupe::runtime::internal

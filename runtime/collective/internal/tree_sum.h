@@ -36,7 +36,8 @@ void TreeSumTile(absl::Span<const T* const> leaves, size_t offset, size_t count,
   AddArrays(out, right, out, count);
 }
 
-/// out[i] = sum of leaves[.][i] along the tree of TreeSum (runtime/mesh/microbatch_tree.h); `out` may be one of the leaves.
+/// out[i] = sum of leaves[.][i] along the tree of TreeSum (runtime/mesh/microbatch_tree.h); `out` may be one of the
+/// leaves.
 ///
 ///   T(n) = T(p) + T(n - p), p the largest power of two below n
 template <typename T>

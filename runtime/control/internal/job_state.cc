@@ -189,7 +189,8 @@ void JobState::Died(Process& process, const control::ProcessExited& exited, cons
 void JobState::DriverDied(const control::ProcessExited& exited, const absl::Status& why) {
   ending_ = true;
   const bool killed = exited.signal() != 0;
-  const bool by_us = processes_[kDriver].stopping;
+  const bool too_late = worker_lost_ && (exited.signal() == SIGTERM || exited.signal() == SIGKILL);
+  const bool by_us = processes_[kDriver].stopping || too_late;
   // A driver that was ended because a worker died says nothing by its status; one that gave up itself does.
   if (!worker_lost_) {
     exit_code_ = killed ? kSignalBase + exited.signal() : exited.exit_code();
@@ -202,7 +203,12 @@ void JobState::DriverDied(const control::ProcessExited& exited, const absl::Stat
   *message.mutable_node_down()->mutable_why() = ToControl(why);
   if (killed || exited.never_ran()) {
     Broadcast(message, kDriver);
-    if (!by_us) TellLauncher(message);
+    if (too_late) {
+      *message.mutable_node_down()->mutable_why() = ToControl(absl::DeadlineExceededError(
+          absl::StrCat(Describe(processes_[kDriver].node), " did not end within ",
+                       absl::FormatDuration(times_.driver_farewell), " of that, so it ", exited.what())));
+    }
+    if (!processes_[kDriver].stopping) TellLauncher(message);
     constexpr absl::Duration kFarewell = absl::Milliseconds(200);
     return EndWorkers(kFarewell);
   }

@@ -123,12 +123,12 @@ TEST_F(OptionParserTest, AnUnknownFlagNamesTheNearest) {
   EXPECT_THAT(ErrorOf({"--lerning-rate=3"}), HasSubstr("did you mean --learning_rate?"));
   EXPECT_THAT(ErrorOf({"--trian_type", "lora"}), HasSubstr("did you mean --train_type?"));
   EXPECT_THAT(ErrorOf({"--input", "x"}), HasSubstr("unknown flag --input"));
-  EXPECT_THAT(ErrorOf({"-model", "x"}), HasSubstr("a flag has two dashes: unknown flag --model; did you mean --model?"));
+  EXPECT_THAT(ErrorOf({"-model", "x"}),
+              HasSubstr("a flag has two dashes: unknown flag --model; did you mean --model?"));
 }
 
 TEST_F(OptionParserTest, AnUnknownValueNamesTheNearest) {
-  EXPECT_EQ(ErrorOf({"--tuner_type", "lorra"}),
-            "--tuner_type: \"lorra\" is none of lora, full; did you mean lora?");
+  EXPECT_EQ(ErrorOf({"--tuner_type", "lorra"}), "--tuner_type: \"lorra\" is none of lora, full; did you mean lora?");
 }
 
 TEST_F(OptionParserTest, NumbersAreCheckedForFormAndBounds) {
@@ -159,15 +159,17 @@ TEST_F(OptionParserTest, HelpShowsGroupsNamesDefaultsAndAliasesWithinTheWidth) {
   ASSERT_TRUE(Parse({"--max_steps", "--help"}).ok());
   EXPECT_TRUE(parser_.help_requested());
   const std::string help = parser_.Help(80);
-  EXPECT_THAT(help, AllOf(HasSubstr("recipe: does something"), HasSubstr("usage: recipe [flags] [input] [rest...]"),
-                          HasSubstr("\nmodel\n"), HasSubstr("\ntraining\n"), HasSubstr("--tuner_type lora|full"),
-                          HasSubstr("also --train_type"), HasSubstr("(default: 10)"), HasSubstr("(default: a good one)"),
-                          HasSubstr("(default: true)"), HasSubstr("(default: all-linear)")));
+  EXPECT_THAT(help,
+              AllOf(HasSubstr("recipe: does something"), HasSubstr("usage: recipe [flags] [input] [rest...]"),
+                    HasSubstr("\nmodel\n"), HasSubstr("\ntraining\n"), HasSubstr("--tuner_type lora|full"),
+                    HasSubstr("also --train_type"), HasSubstr("(default: 10)"), HasSubstr("(default: a good one)"),
+                    HasSubstr("(default: true)"), HasSubstr("(default: all-linear)")));
   for (const absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 80u) << line;
 }
 
 TEST_F(OptionParserTest, JsonHoldsEveryOptionAndReadsBack) {
-  ASSERT_TRUE(Parse({"--max_steps", "3", "--learning_rate", "0.1", "--dataset", "a", "b\"c", "--train_type", "full"}).ok());
+  ASSERT_TRUE(
+      Parse({"--max_steps", "3", "--learning_rate", "0.1", "--dataset", "a", "b\"c", "--train_type", "full"}).ok());
   const std::string json = parser_.ToJson();
   EXPECT_THAT(json, HasSubstr("\"learning_rate\": 0.1"));
   options_ = Options();

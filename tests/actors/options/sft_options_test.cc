@@ -98,13 +98,46 @@ TEST(SftOptionsTest, EveryFlagOfTheRecipeIsThere) {
   OptionParser parser("sft_lora", "fine-tunes a language model");
   DescribeSftOptions(&parser, &options);
   const std::string help = parser.Help();
-  for (const char* flag :
-       {"model", "dataset", "val_dataset", "split_dataset_ratio", "output_dir", "add_version", "num_train_epochs",
-        "max_steps", "tuner_type", "train_type", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "target_modules",
-        "adapters", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type",
-        "warmup_ratio", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_length", "truncation_strategy",
-        "dataset_shuffle", "train_dataloader_shuffle", "seed", "logging_steps", "save_steps", "save_total_limit",
-        "eval_steps", "strict", "torch_dtype", "gradient_checkpointing", "mesh", "deterministic", "num_threads"}) {
+  for (const char* flag : {"model",
+                           "dataset",
+                           "val_dataset",
+                           "split_dataset_ratio",
+                           "output_dir",
+                           "add_version",
+                           "num_train_epochs",
+                           "max_steps",
+                           "tuner_type",
+                           "train_type",
+                           "lora_rank",
+                           "lora_alpha",
+                           "lora_dropout",
+                           "use_rslora",
+                           "target_modules",
+                           "adapters",
+                           "per_device_train_batch_size",
+                           "gradient_accumulation_steps",
+                           "learning_rate",
+                           "lr_scheduler_type",
+                           "warmup_ratio",
+                           "weight_decay",
+                           "adam_beta1",
+                           "adam_beta2",
+                           "max_grad_norm",
+                           "max_length",
+                           "truncation_strategy",
+                           "dataset_shuffle",
+                           "train_dataloader_shuffle",
+                           "seed",
+                           "logging_steps",
+                           "save_steps",
+                           "save_total_limit",
+                           "eval_steps",
+                           "strict",
+                           "torch_dtype",
+                           "gradient_checkpointing",
+                           "mesh",
+                           "deterministic",
+                           "num_threads"}) {
     EXPECT_THAT(help, HasSubstr(std::string("--") + flag));
   }
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -74,13 +75,16 @@ TEST_F(RunDirectoryTest, WithoutVersionsItIsTheOutputFolderItself) {
 }
 
 TEST_F(RunDirectoryTest, JobsThatStartAtOnceGetDifferentNumbers) {
-  constexpr int kJobs = 16;
+  // Their times differ, so that nothing but the lock keeps them from taking the same number.
+  constexpr int kJobs = 64;
   std::vector<std::string> names(kJobs);
+  std::latch start(kJobs);
   std::vector<std::thread> threads;
   for (size_t job = 0; job < kJobs; ++job) {
     threads.emplace_back([&, job] {
       RunDirectoryOptions options = Options();
-      options.now += absl::Seconds(static_cast<int>(job % 3));
+      options.now += absl::Seconds(static_cast<int>(job));
+      start.arrive_and_wait();
       names[job] = NameOfNext(options);
     });
   }

@@ -187,7 +187,7 @@ TEST_P(ActorTest, TensorsTravelAlignedAndUnchanged) {
     EXPECT_THAT(echo->tokens, ElementsAre(1, 2, 3));
     EXPECT_EQ(echo->tag, "tag!");
     ASSERT_EQ(echo->tensor.size(), size);
-    EXPECT_EQ(std::memcmp(echo->tensor.data(), bytes.data(), size), 0);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const char*>(echo->tensor.data())));
     const Buffer crooked = Buffer::Wrap(nullptr, bytes.data() + (size > 0 ? 1 : 0), size > 0 ? size - 1 : 0);
     EXPECT_TRUE(*counter.Call<&Counter::Aligned>(crooked).Get(kGenerous));
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -134,7 +135,8 @@ TEST_P(CollectiveOfSize, ReduceScatterEqualsTheSerialSumAlongTheTree) {
 TEST_P(CollectiveOfSize, ReduceScatterVTakesRaggedCountsAndMayWriteIntoItsInput) {
   const int size = GetParam();
   std::vector<size_t> counts;
-  for (int rank = 0; rank < size; ++rank) counts.push_back(static_cast<size_t>(rank * rank * 37 % 2503));  // count 0 is 0
+  for (int rank = 0; rank < size; ++rank)
+    counts.push_back(static_cast<size_t>(rank * rank * 37 % 2503));  // count 0 is 0
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
   std::vector<std::vector<float>> inputs;
   for (int rank = 0; rank < size; ++rank) inputs.push_back(Values(rank, total));
@@ -161,7 +163,8 @@ TEST_P(CollectiveOfSize, AllGatherPutsEveryMembersBytesInItsPlace) {
       const auto recv = absl::MakeSpan(reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(float));
       const absl::Status status = collective.AllGather(send, recv);
       for (int rank = 0; rank < size; ++rank) {
-        EXPECT_TRUE(SameBits(absl::MakeSpan(all).subspan(static_cast<size_t>(rank) * count, count), Values(rank, count)));
+        EXPECT_TRUE(
+            SameBits(absl::MakeSpan(all).subspan(static_cast<size_t>(rank) * count, count), Values(rank, count)));
       }
       return status;
     });
@@ -183,7 +186,9 @@ TEST_P(CollectiveOfSize, AllGatherMaySendFromItsOwnPlace) {
 TEST_P(CollectiveOfSize, AllGatherVTakesBuffersOfAnySize) {
   const int size = GetParam();
   OnCollectives(size, [&](Collective& collective) {
-    const auto name = [](int rank) { return std::string(static_cast<size_t>(rank * 100), static_cast<char>('a' + rank)); };
+    const auto name = [](int rank) {
+      return std::string(static_cast<size_t>(rank * 100), static_cast<char>('a' + rank));
+    };
     const auto all = collective.AllGatherV(Text(name(collective.rank())));
     if (!all.ok()) return all.status();
     EXPECT_EQ(all->size(), static_cast<size_t>(size));
@@ -215,7 +220,8 @@ TEST_P(CollectiveOfSize, AllToAllTurnsRowsIntoColumns) {
   const int size = GetParam();
   OnCollectives(size, [&](Collective& collective) {
     const auto message = [](int from, int to) {
-      return from == to ? std::string() : absl::StrCat(from, "->", to, std::string(static_cast<size_t>(from * to), '.'));
+      return from == to ? std::string()
+                        : absl::StrCat(from, "->", to, std::string(static_cast<size_t>(from * to), '.'));
     };
     std::vector<Buffer> send;
     for (int to = 0; to < size; ++to) send.push_back(Text(message(collective.rank(), to)));
@@ -294,7 +300,8 @@ TEST(CollectiveTest, TwoChannelsOfOneTransportWorkAtOnce) {
 }
 
 /// Members that do different things; the errors of all.
-std::vector<absl::Status> Disagree(int size, absl::Duration timeout, const std::function<absl::Status(Collective&)>& body) {
+std::vector<absl::Status> Disagree(int size, absl::Duration timeout,
+                                   const std::function<absl::Status(Collective&)>& body) {
   InMemoryGroup group(size);
   return OnEachMember(size, [&](int rank) {
     Collective collective(group.member(rank), {.name = "dp", .timeout = timeout});
@@ -314,8 +321,9 @@ TEST(CollectiveTest, AnotherOperationOfAMemberRevokesAllAndNamesBoth) {
   });
   for (const absl::Status& status : statuses) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("all_reduce #1 (dp, 4096 bytes)"), HasSubstr("out of step"),
-                                                     HasSubstr("reduce_scatter #1 (dp, 4096 bytes)")));
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("all_reduce #1 (dp, 4096 bytes)"), HasSubstr("out of step"),
+                      HasSubstr("reduce_scatter #1 (dp, 4096 bytes)")));
   }
 }
 
@@ -378,6 +386,48 @@ TEST(CollectiveTest, AMemberThatDoesNotArriveIsNamedByAll) {
   }
 }
 
+/// Opens a latch once something was sent to member 0.
+class SendsThenOpens final : public PointToPoint {
+ public:
+  SendsThenOpens(PointToPoint* inner, std::latch* sent) : inner_(inner), sent_(sent) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  absl::Status Send(int to, uint64_t tag, Buffer data) override {
+    const absl::Status status = inner_->Send(to, tag, std::move(data));
+    if (to == 0 && !sent_->try_wait()) sent_->count_down();
+    return status;
+  }
+  absl::StatusOr<Buffer> Receive(int from, uint64_t tag, absl::Time deadline) override {
+    return inner_->Receive(from, tag, deadline);
+  }
+  void Revoke(const absl::Status& why) override { inner_->Revoke(why); }
+  absl::Status revoked() const override { return inner_->revoked(); }
+
+ private:
+  PointToPoint* inner_;
+  std::latch* sent_;
+};
+
+TEST(CollectiveTest, AMemberWhoseDataWasNotReadYetIsNotCalledAbsent) {
+  // Member 0 waits for 1, which never comes, while the data of 2 lies unread; 2 is too patient to have said anything
+  // else.
+  InMemoryGroup group(3);
+  std::latch sent(1);
+  const auto statuses = OnEachMember(3, [&](int rank) {
+    if (rank == 1) return absl::OkStatus();
+    SendsThenOpens transport(group.member(rank), &sent);
+    if (rank == 0) sent.wait();
+    Collective collective(&transport,
+                          {.name = "dp", .timeout = rank == 0 ? absl::Milliseconds(200) : absl::Minutes(5)});
+    std::vector<float> data(10);
+    return collective.AllReduce(absl::MakeSpan(data));
+  });
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(statuses[static_cast<size_t>(rank)].message(),
+              "all_reduce #0 (dp, 40 bytes): rank 1 did not arrive within 200ms");
+  }
+}
+
 TEST(CollectiveTest, ABroadcastNamesTheMemberOnTheWayThatDidNotArrive) {
   // Member 3 hears from 2, and 2 from the root, which is gone long before anybody is late.
   const auto statuses = Disagree(4, absl::Milliseconds(800), [](Collective& collective) {
@@ -404,8 +454,9 @@ TEST(CollectiveTest, ADeadMemberRevokesAllAndIsNamed) {
       for (int rank = 0; rank + 1 < size; ++rank) {
         const absl::Status& status = statuses[static_cast<size_t>(rank)];
         EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-        EXPECT_THAT(std::string(status.message()),
-                    AllOf(HasSubstr("all_reduce #0 (dp"), HasSubstr(absl::StrCat("rank ", size - 1, ": killed by SIGKILL"))));
+        EXPECT_THAT(
+            std::string(status.message()),
+            AllOf(HasSubstr("all_reduce #0 (dp"), HasSubstr(absl::StrCat("rank ", size - 1, ": killed by SIGKILL"))));
       }
     }
   }

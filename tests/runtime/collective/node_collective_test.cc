@@ -57,7 +57,8 @@ class NodeCollectiveTest : public ::testing::TestWithParam<Lane> {
     ChannelDescription description;
     description.number = 17;
     description.name = "trainer";
-    for (int rank = 0; rank < size; ++rank) description.members.push_back({rank, rank + 1, absl::StrCat("host", rank + 1)});
+    for (int rank = 0; rank < size; ++rank)
+      description.members.push_back({rank, rank + 1, absl::StrCat("host", rank + 1)});
     std::vector<absl::Status> statuses(static_cast<size_t>(size), absl::UnknownError("did not end"));
     std::vector<std::shared_ptr<Task>> tasks;
     for (int rank = 0; rank < size; ++rank) {
@@ -75,7 +76,8 @@ class NodeCollectiveTest : public ::testing::TestWithParam<Lane> {
     for (const absl::Status& status : OnEachMember(cluster, size, body)) EXPECT_TRUE(status.ok()) << status;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Lanes, NodeCollectiveTest, ::testing::Values(Lane::kThreads, Lane::kFibers, Lane::kZmq), LaneName);
+INSTANTIATE_TEST_SUITE_P(Lanes, NodeCollectiveTest, ::testing::Values(Lane::kThreads, Lane::kFibers, Lane::kZmq),
+                         LaneName);
 
 TEST_P(NodeCollectiveTest, SumsEqualTheSerialSumAlongTheTreeForTwoToEightRanksAndRaggedSizes) {
   constexpr size_t kSizes[] = {0, 1, 7, 1025, 20011};

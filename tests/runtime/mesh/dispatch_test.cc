@@ -90,10 +90,13 @@ TEST(DispatchTest, RanksOfOneDataRankGetTheSameRows) {
 
 TEST(DispatchTest, ErrorsNameRankAndRow) {
   const DeviceMesh mesh = *DeviceMesh::Parse("2");
-  const auto outside = [](const DeviceMesh&, int rank, size_t rows) { return std::vector<size_t>(1, rank == 1 ? rows : 0); };
+  const auto outside = [](const DeviceMesh&, int rank, size_t rows) {
+    return std::vector<size_t>(1, rank == 1 ? rows : 0);
+  };
   EXPECT_THAT(std::string(DispatchRows(mesh, Dispatch::kFunction, 3, outside).status().message()),
               HasSubstr("row 3 to rank 1, the batch has 3 rows"));
-  EXPECT_THAT(std::string(DispatchRows(mesh, Dispatch::kFunction, 3).status().message()), HasSubstr("needs a function"));
+  EXPECT_THAT(std::string(DispatchRows(mesh, Dispatch::kFunction, 3).status().message()),
+              HasSubstr("needs a function"));
   EXPECT_THAT(std::string(CollectRows({{0}, {2}}, 3).status().message()), HasSubstr("row 1 of 3 went to no rank"));
 }
 
