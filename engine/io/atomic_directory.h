@@ -7,11 +7,12 @@
 
 namespace troupe::engine {
 
-/// Files are written to a hidden directory beside the target, synced, and renamed; an older target is replaced.
+/// Files are written to a hidden directory beside the target, synced, and renamed; an older target is replaced, whatever is in it.
 ///
 /// Lifetime without Commit the hidden directory is removed
 class AtomicDirectory {
  public:
+  /// Errors  UNAVAILABLE; INVALID_ARGUMENT for a target that is a file
   static absl::StatusOr<AtomicDirectory> Create(const std::string& target);
   AtomicDirectory(AtomicDirectory&& other) noexcept;
   AtomicDirectory& operator=(AtomicDirectory&&) = delete;
@@ -27,6 +28,8 @@ class AtomicDirectory {
 };
 
 /// Writes a whole file and syncs it.
+///
+/// Errors  RESOURCE_EXHAUSTED (the disk is full) and UNAVAILABLE, naming the file and the size that was needed
 absl::Status WriteFile(const std::string& path, const std::string& text);
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 

@@ -27,8 +27,9 @@ struct TensorEntry {
 /// Threads  thread-safe
 class SafetensorsFile {
  public:
-  /// Errors  NOT_FOUND; INVALID_ARGUMENT for a header that is cut off, not JSON, too large (100 MB) or whose tensors lie outside
-  ///         the file, overlap, or do not fill their shape: naming file and tensor
+  /// Errors  NOT_FOUND; INVALID_ARGUMENT for a header that is cut off, not JSON, too large (100 MB) or names a tensor twice, and
+  ///         for tensors that lie outside the file, overlap, leave bytes between them, or do not fill their shape: naming file
+  ///         and tensor
   static absl::StatusOr<std::shared_ptr<const SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
 
@@ -56,13 +57,17 @@ class SafetensorsWriter {
     DType dtype;
     Shape shape;
   };
-  /// Errors  naming the file; RESOURCE_EXHAUSTED when the disk is full, with the size that was needed
+  /// Room for the whole file is asked of the file system at once.
+  ///
+  /// Errors  naming the file; RESOURCE_EXHAUSTED when the disk is full, with what was needed and what is free
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path, std::vector<Entry> entries);
   ~SafetensorsWriter();
 
   /// `values` are f32 and rounded to the entry's dtype; a name that the header does not have is an error.
-  absl::Status Write(const std::string& name, absl::Span<const float> values);
-  /// Syncs.  Errors  FAILED_PRECONDITION naming a tensor that was not written
+  absl::Status Write(const std::string& name, absl::Span<const float> values) { return WriteRange(name, 0, values); }
+  /// Elements [begin, begin + values.size()) of a tensor; each is written once.
+  absl::Status WriteRange(const std::string& name, int64_t begin, absl::Span<const float> values);
+  /// Syncs.  Errors  FAILED_PRECONDITION naming a tensor that was not written whole
   absl::Status Finish();
 
  private:
@@ -71,7 +76,7 @@ class SafetensorsWriter {
   struct Place {
     Entry entry;
     uint64_t offset = 0;
-    bool written = false;
+    int64_t written = 0;  ///< elements
   };
   std::string path_;
   int fd_ = -1;

@@ -50,40 +50,75 @@ absl::StatusOr<std::vector<std::string>> ResolveTargetModules(const std::vector<
   return resolved;
 }
 
+namespace {
+
+/// Features of PEFT that change what an adapter computes.
+constexpr const char* kNotImplemented[] = {
+    "use_dora",       "modules_to_save", "rank_pattern",   "alpha_pattern", "layers_to_transform",     "layer_replication",
+    "fan_in_fan_out", "megatron_config", "lora_bias",      "use_qalora",    "trainable_token_indices", "target_parameters",
+    "arrow_config",   "exclude_modules", "kasa_config",    "use_bdlora",    "alora_invocation_tokens", "monteclora_config",
+    "velora_config",
+};
+
+absl::Status RefuseWhatWeLack(const Json& json) {
+  if (json.value("peft_type", Json()) != "LORA") {
+    return absl::UnimplementedError(absl::StrCat("peft_type is ", json.value("peft_type", Json()).dump(), ", only LORA is read"));
+  }
+  const Json task = json.value("task_type", Json());
+  if (!task.is_null() && task != "CAUSAL_LM") return absl::UnimplementedError(absl::StrCat("task_type is ", task.dump(), ", only CAUSAL_LM is read"));
+  for (const char* key : kNotImplemented) {
+    if (InUse(json, key)) return absl::UnimplementedError(absl::StrCat("uses ", key, ", which is not supported"));
+  }
+  const Json bias = json.value("bias", Json("none"));
+  if (bias != "none") return absl::UnimplementedError(absl::StrCat("bias ", bias.dump(), " is not supported"));
+  // Some ways to begin an adapter take something out of the base weights, which would then not be the model's.
+  const Json init = json.value("init_lora_weights", Json(true));
+  if (!init.is_boolean() && !init.is_null() && init != "gaussian" && init != "orthogonal" && init != "eva") {
+    return absl::UnimplementedError(absl::StrCat("init_lora_weights ", init.dump(), " changes the base weights, which is not supported"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoraConfig> Parse(const Json& json) {
+  if (!json.is_object()) return absl::InvalidArgumentError("is not a JSON object");
+  TROUPE_RETURN_IF_ERROR(RefuseWhatWeLack(json));
+  LoraConfig config;
+  for (const char* key : {"r", "lora_alpha"}) {
+    if (!json.contains(key) || !json[key].is_number()) return absl::InvalidArgumentError(absl::StrCat(key, " is missing or no number"));
+  }
+  config.alpha = json["lora_alpha"].get<double>();
+  if (!json["r"].is_number_integer() || json["r"] < 1 || json["r"] > 65536) {
+    return absl::InvalidArgumentError(absl::StrCat("r is ", json["r"].dump(), "; it must be 1 to 65536"));
+  }
+  config.rank = json["r"].get<int64_t>();
+  const Json dropout = json.value("lora_dropout", Json(0.0));
+  if (!dropout.is_number() || dropout < 0.0 || dropout >= 1.0) {
+    return absl::InvalidArgumentError(absl::StrCat("lora_dropout is ", dropout.dump(), "; it must be at least 0 and below 1"));
+  }
+  config.dropout = dropout.get<double>();
+  config.use_rslora = InUse(json, "use_rslora");
+  const Json base = json.value("base_model_name_or_path", Json());
+  if (base.is_string()) config.base_model_name_or_path = base.get<std::string>();
+  const Json targets = json.value("target_modules", Json());
+  std::vector<std::string> names;
+  for (const Json& name : targets.is_array() ? targets : Json::array({targets})) {
+    if (!name.is_string()) return absl::InvalidArgumentError(absl::StrCat("target_modules is ", targets.dump(), ", not a list of names"));
+    names.push_back(name.get<std::string>());
+  }
+  TROUPE_ASSIGN_OR_RETURN(config.target_modules, ResolveTargetModules(names));
+  return config;
+}
+
+}  // namespace
+
 absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& adapter_dir) {
   const std::string path = adapter_dir + "/adapter_config.json";
   TROUPE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  try {
-    const Json json = Json::parse(text);
-    if (json.value("peft_type", "") != "LORA") {
-      return absl::UnimplementedError(absl::StrCat(path, ": peft_type is ", json.contains("peft_type") ? json["peft_type"].dump() : "missing", ", only LORA is read"));
-    }
-    for (const char* key : {"use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
-                            "fan_in_fan_out", "megatron_config", "lora_bias", "trainable_token_indices", "target_parameters",
-                            "exclude_modules"}) {
-      if (InUse(json, key)) return absl::UnimplementedError(absl::StrCat(path, ": uses ", key, ", which is not supported"));
-    }
-    if (json.value("bias", "none") != "none") return absl::UnimplementedError(absl::StrCat(path, ": bias ", json["bias"].dump(), " is not supported"));
-    LoraConfig config;
-    config.rank = json.at("r").get<int64_t>();
-    config.alpha = json.at("lora_alpha").get<double>();
-    config.dropout = json.value("lora_dropout", 0.0);
-    config.use_rslora = json.value("use_rslora", false);
-    if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string()) {
-      config.base_model_name_or_path = json["base_model_name_or_path"].get<std::string>();
-    }
-    if (config.rank < 1 || config.rank > 65536) return absl::InvalidArgumentError(absl::StrCat(path, ": r is ", config.rank));
-    if (config.dropout < 0 || config.dropout >= 1) return absl::InvalidArgumentError(absl::StrCat(path, ": lora_dropout is ", config.dropout));
-    const Json& targets = json.at("target_modules");
-    const std::vector<std::string> names =
-        targets.is_string() ? std::vector<std::string>{targets.get<std::string>()} : targets.get<std::vector<std::string>>();
-    absl::StatusOr<std::vector<std::string>> resolved = ResolveTargetModules(names);
-    if (!resolved.ok()) return Annotate(resolved.status(), path);
-    config.target_modules = *std::move(resolved);
-    return config;
-  } catch (const Json::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", e.what()));
-  }
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::InvalidArgumentError(path + ": is not JSON");
+  absl::StatusOr<LoraConfig> config = Parse(json);
+  if (!config.ok()) return Annotate(config.status(), path);
+  return config;
 }
 
 std::string LoraConfigToJson(const LoraConfig& config) {

@@ -53,7 +53,7 @@ struct DecoderConfig {
 ///         by name (model_type, hidden_act, rope type, sliding window in use, ...)
 absl::StatusOr<DecoderConfig> ReadDecoderConfig(const std::string& model_dir);
 
-/// The text of a config.json in the form of transformers 5 that both it and we read back.
+/// The text of a config.json in both forms, so that transformers of any age and we read it back.
 std::string DecoderConfigToJson(const DecoderConfig& config);
 
 }  // namespace troupe::engine

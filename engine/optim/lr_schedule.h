@@ -26,7 +26,7 @@ class LrSchedule {
     double min_lr_rate = 0;  ///< the same as a share of learning_rate
     int64_t total_steps = 1;
   };
-  /// Errors  INVALID_ARGUMENT naming an unknown type
+  /// Errors  INVALID_ARGUMENT naming an unknown type, or a rate, ratio or count that is out of range
   static absl::StatusOr<LrSchedule> Create(const Options& options);
 
   /// The rate that optimiser step `step` uses, counted from 0.

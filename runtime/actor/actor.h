@@ -88,8 +88,8 @@ bool Register(MethodList<Ms...> list) {
   ClassEntry entry;
   entry.name = TypeName<A>();
   size_t index = 0;
-  (entry.methods.push_back({NameOf(list.names, index++), TypeName<decltype(Ms)>(), IsIdempotent<A, Ms>(),
-                            &InvokeMethod<A, Ms>}),
+  (entry.methods.push_back(
+       {NameOf(list.names, index++), TypeName<decltype(Ms)>(), IsIdempotent<A, Ms>(), &InvokeMethod<A, Ms>}),
    ...);
   if constexpr (requires(A & object) {
                   { object.Restore() } -> std::same_as<absl::Status>;
@@ -140,8 +140,7 @@ struct MethodOf {
   static_assert(kId < actor_internal::CountOf(static_cast<List*>(nullptr)), "the method is not listed in TROUPE_ACTOR");
   static constexpr bool kIdempotent = actor_internal::IsIdempotent<A, M>();
   static const char* name() {
-    static const std::string text =
-        actor_internal::NameOf(TroupeActorMethods(static_cast<A*>(nullptr)).names, kId);
+    static const std::string text = actor_internal::NameOf(TroupeActorMethods(static_cast<A*>(nullptr)).names, kId);
     return text.c_str();
   }
 };
@@ -149,10 +148,10 @@ struct MethodOf {
 }  // namespace troupe::runtime
 
 /// Stands in the namespace of `Class`, after it.
-#define TROUPE_ACTOR(Class, ...)                                                         \
-  [[maybe_unused]] inline auto TroupeActorMethods(Class*) {                              \
-    return ::troupe::runtime::MethodList<__VA_ARGS__>{#__VA_ARGS__};                     \
-  }                                                                                      \
+#define TROUPE_ACTOR(Class, ...)                                                             \
+  [[maybe_unused]] inline auto TroupeActorMethods(Class*) {                                  \
+    return ::troupe::runtime::MethodList<__VA_ARGS__>{#__VA_ARGS__};                         \
+  }                                                                                          \
   [[maybe_unused]] static const bool TROUPE_CONCAT_(troupe_actor_registered_, __COUNTER__) = \
       ::troupe::runtime::actor_internal::Register<Class>(TroupeActorMethods(static_cast<Class*>(nullptr)))
 

@@ -23,8 +23,9 @@ struct GroupMembership {
   std::string name;
   DeviceMesh mesh;
   int rank = 0;
-  std::vector<ChannelMember> members;     ///< by rank
-  std::unique_ptr<NodeChannel> channel;  ///< to the other members; Collective takes ranks of it (mesh.slice) for one dimension
+  std::vector<ChannelMember> members;  ///< by rank
+  std::unique_ptr<NodeChannel>
+      channel;  ///< to the other members; Collective takes ranks of it (mesh.slice) for one dimension
 };
 
 /// Lifetime  that of the actor.

@@ -16,7 +16,8 @@
 namespace troupe::runtime {
 
 struct CallOptions {
-  absl::Duration timeout = absl::ZeroDuration();  ///< after which the call ends with DEADLINE_EXCEEDED; zero: the job's default
+  absl::Duration timeout =
+      absl::ZeroDuration();  ///< after which the call ends with DEADLINE_EXCEEDED; zero: the job's default
 };
 
 /// A typed name of an actor; copies share one session, so their calls keep their order. May be passed as an argument.
@@ -39,15 +40,14 @@ class ActorHandle {
   ///
   /// Never  blocks.
   template <auto M, typename... Args>
-    requires(sizeof...(Args) == MethodTraits<decltype(M)>::kArity)
-  ObjectRef<MethodResult<M>> Call(const Args&... arguments) const {
-    return CallWith<M>(CallOptions{}, arguments...);
-  }
+  requires(sizeof...(Args) ==
+           MethodTraits<decltype(M)>::kArity) ObjectRef<MethodResult<M>> Call(const Args&... arguments)
+  const { return CallWith<M>(CallOptions{}, arguments...); }
   template <auto M, typename... Args>
-    requires(sizeof...(Args) == MethodTraits<decltype(M)>::kArity)
-  ObjectRef<MethodResult<M>> Call(const CallOptions& options, const Args&... arguments) const {
-    return CallWith<M>(options, arguments...);
-  }
+  requires(sizeof...(Args) ==
+           MethodTraits<decltype(M)>::kArity) ObjectRef<MethodResult<M>> Call(const CallOptions& options,
+                                                                              const Args&... arguments)
+  const { return CallWith<M>(options, arguments...); }
 
   /// Ends the actor; calls that have not started end with CANCELLED.
   ///
@@ -69,8 +69,8 @@ class ActorHandle {
     TROUPE_CHECK(valid()) << "a call through a handle of no actor";
     EncodeContext context;
     Payload payload;
-    payload.body = EncodeArguments(std::type_identity<typename MethodTraits<decltype(M)>::Arguments>(), &context,
-                                   arguments...);
+    payload.body =
+        EncodeArguments(std::type_identity<typename MethodTraits<decltype(M)>::Arguments>(), &context, arguments...);
     payload.frames = std::move(context.frames);
     static const MethodRef method{static_cast<uint32_t>(Method::kId), Method::name(), Method::kIdempotent};
     return ObjectRef<MethodResult<M>>(
@@ -82,9 +82,9 @@ class ActorHandle {
 };
 
 struct SpawnOptions {
-  std::string name = {};          ///< under which others look it up; empty: only handles reach it
-  int rank = -1;                  ///< worker rank; -1: the driver
-  int max_restarts = 0;           ///< times that it is made again when its node dies and comes back
+  std::string name = {};                       ///< under which others look it up; empty: only handles reach it
+  int rank = -1;                               ///< worker rank; -1: the driver
+  int max_restarts = 0;                        ///< times that it is made again when its node dies and comes back
   absl::Duration timeout = absl::Minutes(10);  ///< for the constructor
 };
 
@@ -116,7 +116,8 @@ absl::StatusOr<ActorHandle<A>> SpawnOn(const std::shared_ptr<Node>& node, const 
   request.arguments = handle_internal::EncodeConstructor<A>(&context, &request, arguments...);
   auto target = node->MakeTarget(request.identity);
   ActorHandle<A> handle(node, target);
-  const ObjectRef<void> made(node->Create(target, request, std::move(context.frames), options.max_restarts, options.timeout));
+  const ObjectRef<void> made(
+      node->Create(target, request, std::move(context.frames), options.max_restarts, options.timeout));
   TROUPE_RETURN_IF_ERROR(made.Get(options.timeout));
   const absl::Status registered = handle_internal::RegisterActor(*node, request.identity, options);
   if (!registered.ok()) {
@@ -135,8 +136,7 @@ absl::StatusOr<ActorHandle<A>> LookUpActor(const std::shared_ptr<Node>& node, co
                                            absl::Duration timeout) {
   TROUPE_ASSIGN_OR_RETURN(const ActorIdentity identity, node->LookUp(name, timeout));
   if (identity.class_name != TypeName<A>()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, " is a ", identity.class_name, ", not a ", TypeName<A>()));
+    return absl::FailedPreconditionError(absl::StrCat(name, " is a ", identity.class_name, ", not a ", TypeName<A>()));
   }
   return ActorHandle<A>(node, node->MakeTarget(identity));
 }

@@ -61,10 +61,9 @@ using MethodResult = typename MethodTraits<decltype(M)>::Result;
 
 /// The type under which an argument travels when no parameter says so: text in any form is a std::string.
 template <typename T>
-using PackedType =
-    std::conditional_t<std::is_convertible_v<std::decay_t<T>, absl::string_view> &&
-                           !std::is_same_v<std::decay_t<T>, std::string>,
-                       std::string, std::decay_t<T>>;
+using PackedType = std::conditional_t<std::is_convertible_v<std::decay_t<T>, absl::string_view> &&
+                                          !std::is_same_v<std::decay_t<T>, std::string>,
+                                      std::string, std::decay_t<T>>;
 
 namespace method_internal {
 
@@ -149,8 +148,7 @@ template <class A, auto M>
 absl::StatusOr<Payload> InvokeMethod(void* object, const std::string& body, const DecodeContext& context) {
   using Traits = MethodTraits<decltype(M)>;
   using Returns = typename Traits::Returns;
-  absl::StatusOr<typename Traits::Arguments> arguments =
-      DecodeArguments<typename Traits::Arguments>(body, context);
+  absl::StatusOr<typename Traits::Arguments> arguments = DecodeArguments<typename Traits::Arguments>(body, context);
   if (!arguments.ok()) return arguments.status();
   const auto call = [&]() -> Returns {
     return std::apply(

@@ -74,8 +74,7 @@ absl::StatusOr<std::vector<size_t>> WaitStates(const std::vector<std::shared_ptr
     return absl::InvalidArgumentError(absl::StrCat("wait for ", count, " of ", states.size(), " calls"));
   }
   if (!states.empty()) {
-    const absl::Status waited =
-        WaitTally(states, timeout, [&](size_t ended, size_t) { return ended >= count; });
+    const absl::Status waited = WaitTally(states, timeout, [&](size_t ended, size_t) { return ended >= count; });
     if (!waited.ok() && waited.code() != absl::StatusCode::kDeadlineExceeded) return waited;
   }
   std::vector<size_t> ended;
@@ -88,8 +87,8 @@ absl::StatusOr<std::vector<size_t>> WaitStates(const std::vector<std::shared_ptr
 absl::Status WaitAllStates(const std::vector<std::shared_ptr<ObjectState>>& states, absl::Duration timeout) {
   const absl::Status valid = Check(states);
   if (!valid.ok() || states.empty()) return valid;
-  const absl::Status waited = WaitTally(
-      states, timeout, [&](size_t ended, size_t failed) { return failed > 0 || ended == states.size(); });
+  const absl::Status waited =
+      WaitTally(states, timeout, [&](size_t ended, size_t failed) { return failed > 0 || ended == states.size(); });
   if (!waited.ok()) {
     for (const auto& state : states) {
       if (state->kind() == ObjectState::Kind::kPending) {

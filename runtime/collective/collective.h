@@ -41,7 +41,7 @@ struct CollectiveOptions {
 /// Threads  one thread at a time; a second thread needs a Collective with another channel.
 /// Blocking until every member took part, or `timeout`.
 /// Errors   DEADLINE_EXCEEDED, FAILED_PRECONDITION (out of step), UNAVAILABLE (a member died), or the reason of a
-///          revoke
+///          revoke.
 class Collective {
  public:
   /// `ranks`: the members' ranks in `transport`, in the order of their index; must hold transport->rank() once.

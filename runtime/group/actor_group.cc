@@ -10,9 +10,9 @@ absl::StatusOr<std::vector<CreateRequest>> PlanGroup(Job& job, const DeviceMesh&
                                                      const std::string& class_name) {
   const int available = job.num_workers() - options.first_worker;
   if (options.first_worker < 0 || mesh.size() > available) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.name, ": the mesh ", mesh.ToString(), " has ", mesh.size(), " ranks, from worker ",
-                     options.first_worker, " on there are ", available, " workers"));
+    return absl::InvalidArgumentError(absl::StrCat(options.name, ": the mesh ", mesh.ToString(), " has ", mesh.size(),
+                                                   " ranks, from worker ", options.first_worker, " on there are ",
+                                                   available, " workers"));
   }
   Node& node = *job.node();
   ChannelDescription channel;

@@ -26,9 +26,9 @@
 namespace troupe::runtime {
 
 struct GroupOptions {
-  std::string name = {};  ///< rank r is called `name[r]`
-  int first_worker = 0;  ///< rank r lives on worker first_worker + r
-  int max_restarts = 0;  ///< of each member
+  std::string name = {};                       ///< rank r is called `name[r]`
+  int first_worker = 0;                        ///< rank r lives on worker first_worker + r
+  int max_restarts = 0;                        ///< of each member
   absl::Duration timeout = absl::Minutes(10);  ///< for all constructors together
 };
 
@@ -69,8 +69,7 @@ class ActorGroup {
       request.arguments = handle_internal::EncodeConstructor<A>(&context, &request, arguments...);
       auto target = node->MakeTarget(request.identity);
       group.members_.emplace_back(node, target);
-      made.push_back(
-          node->Create(target, request, std::move(context.frames), options.max_restarts, options.timeout));
+      made.push_back(node->Create(target, request, std::move(context.frames), options.max_restarts, options.timeout));
     }
     absl::Status status = WaitAllStates(made, options.timeout);
     for (const CreateRequest& request : requests) {

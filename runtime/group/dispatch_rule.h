@@ -62,8 +62,8 @@ template <typename T>
 void CountRows(const T& argument, bool* found, size_t* rows, absl::Status* status) {
   if constexpr (IsVector<T>::value) {
     if (*found && *rows != argument.size()) {
-      *status = absl::InvalidArgumentError(
-          absl::StrCat("one argument has ", *rows, " rows, another has ", argument.size()));
+      *status =
+          absl::InvalidArgumentError(absl::StrCat("one argument has ", *rows, " rows, another has ", argument.size()));
     }
     *found = true;
     *rows = argument.size();

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <type_traits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,7 +25,8 @@ class GroupFuture {
   GroupFuture(std::vector<std::shared_ptr<ObjectState>> states, std::function<Result(absl::Duration)> get)
       : states_(std::move(states)), get_(std::move(get)) {}
   /// A call that was not made.
-  explicit GroupFuture(absl::Status error) : get_([error = std::move(error)](absl::Duration) -> Result { return error; }) {}
+  explicit GroupFuture(absl::Status error)
+      : get_([error = std::move(error)](absl::Duration) -> Result { return error; }) {}
 
   /// Fails as soon as one rank fails, with that rank's error (actor, rank, host); the calls of the others are cancelled then.
   ///

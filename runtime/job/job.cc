@@ -31,9 +31,8 @@ std::string HostName() {
 }
 
 /// Listens first and says hello then: who hears of this process can reach it.
-absl::StatusOr<std::shared_ptr<Node>> JoinCluster(const ProcessIdentity& identity,
-                                                  std::shared_ptr<Scheduler> scheduler, absl::Duration timeout,
-                                                  absl::Duration default_timeout) {
+absl::StatusOr<std::shared_ptr<Node>> JoinCluster(const ProcessIdentity& identity, std::shared_ptr<Scheduler> scheduler,
+                                                  absl::Duration timeout, absl::Duration default_timeout) {
   ZmqTransportOptions transport_options;
   transport_options.endpoint = identity.endpoint;
   transport_options.node = identity.node;
@@ -124,15 +123,15 @@ absl::Status Job::StartInCluster(const ProcessIdentity& identity) {
     return absl::InvalidArgumentError("deterministic runs are local: start without a cluster (--local)");
   }
   if (options_.num_workers > identity.num_workers) {
-    return absl::InvalidArgumentError(absl::StrCat("the recipe needs ", options_.num_workers, " workers, the launcher started ",
-                                                   identity.num_workers));
+    return absl::InvalidArgumentError(absl::StrCat("the recipe needs ", options_.num_workers,
+                                                   " workers, the launcher started ", identity.num_workers));
   }
   const absl::Time deadline = absl::Now() + options_.start_timeout;
   identity_ = identity;
   num_workers_ = identity.num_workers;
   scheduler_ = std::make_shared<ThreadScheduler>();
-  TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<Node> driver, JoinCluster(identity, scheduler_, options_.start_timeout,
-                                                                     options_.default_timeout));
+  TROUPE_ASSIGN_OR_RETURN(std::shared_ptr<Node> driver,
+                          JoinCluster(identity, scheduler_, options_.start_timeout, options_.default_timeout));
   driver->OnShutdownDo([state = interrupt_](const absl::Status&) { state->Interrupt(); });
   nodes_.push_back(std::move(driver));
   TROUPE_ASSIGN_OR_RETURN(workers_, node()->directory().WaitForWorkers(num_workers_, deadline));

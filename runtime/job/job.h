@@ -25,7 +25,8 @@ class LocalRegistry;
 
 struct JobOptions {
   int num_workers = 1;
-  bool deterministic = false;  ///< local mode only: all actors and the driver take turns on one thread, in a fixed order
+  bool deterministic =
+      false;  ///< local mode only: all actors and the driver take turns on one thread, in a fixed order
   bool watch_interrupts = true;  ///< local mode: Ctrl-C sets interrupted(), a second one ends the process
   absl::Duration start_timeout = absl::Minutes(1);
   absl::Duration default_timeout = absl::Hours(1);  ///< of calls that name none

@@ -13,21 +13,47 @@ static_assert(std::is_trivially_copyable_v<Envelope>);
 
 const char* MessageKindName(MessageKind kind) {
   switch (kind) {
-    case MessageKind::kCreate: return "create";
-    case MessageKind::kCall: return "call";
-    case MessageKind::kReply: return "reply";
-    case MessageKind::kCancel: return "cancel";
-    case MessageKind::kDestroy: return "destroy";
-    case MessageKind::kFetch: return "fetch";
-    case MessageKind::kRelease: return "release";
-    case MessageKind::kLost: return "lost";
-    case MessageKind::kChannel: return "channel";
-    case MessageKind::kChannelRevoke: return "channel revoke";
-    case MessageKind::kChannelReset: return "channel reset";
-    case MessageKind::kIntrospect: return "introspect";
-    case MessageKind::kShutdown: return "shutdown";
+    case MessageKind::kCreate:
+      return "create";
+    case MessageKind::kCall:
+      return "call";
+    case MessageKind::kReply:
+      return "reply";
+    case MessageKind::kCancel:
+      return "cancel";
+    case MessageKind::kDestroy:
+      return "destroy";
+    case MessageKind::kFetch:
+      return "fetch";
+    case MessageKind::kRelease:
+      return "release";
+    case MessageKind::kLost:
+      return "lost";
+    case MessageKind::kChannel:
+      return "channel";
+    case MessageKind::kChannelRevoke:
+      return "channel revoke";
+    case MessageKind::kChannelReset:
+      return "channel reset";
+    case MessageKind::kIntrospect:
+      return "introspect";
+    case MessageKind::kShutdown:
+      return "shutdown";
   }
   return "unknown";
+}
+
+bool ExpectsReply(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::kCreate:
+    case MessageKind::kCall:
+    case MessageKind::kDestroy:
+    case MessageKind::kFetch:
+    case MessageKind::kIntrospect:
+      return true;
+    default:
+      return false;
+  }
 }
 
 absl::StatusOr<Envelope> ParseEnvelope(absl::string_view bytes, const MessageLimits& limits) {

@@ -11,19 +11,19 @@
 namespace troupe::runtime {
 
 enum class MessageKind : uint8_t {
-  kCreate = 1,         ///< make an actor; answered by kReply
-  kCall = 2,           ///< run a method; answered by kReply
-  kReply = 3,          ///< value, error or place of the value of request `request`
-  kCancel = 4,         ///< drop request `request` of the sender if it has not started
-  kDestroy = 5,        ///< end an actor; answered by kReply
-  kFetch = 6,          ///< send the object numbered `actor`; answered by kReply
-  kRelease = 7,        ///< the object numbered `actor` is not needed any more
-  kLost = 8,           ///< calls [sequence, request) of `session` never arrived and never will run
-  kChannel = 9,        ///< one piece of a collective: channel `actor`, tag `session`, ranks in `sequence`
-  kChannelRevoke = 10, ///< channel `actor` is broken: the body says why
-  kChannelReset = 11,  ///< channel `actor` starts again with epoch `method`
-  kIntrospect = 12,    ///< answered by kReply with a NodeReport
-  kShutdown = 13,      ///< the job ends
+  kCreate = 1,          ///< make an actor; answered by kReply
+  kCall = 2,            ///< run a method; answered by kReply
+  kReply = 3,           ///< value, error or place of the value of request `request`
+  kCancel = 4,          ///< drop request `request` of the sender if it has not started
+  kDestroy = 5,         ///< end an actor; answered by kReply
+  kFetch = 6,           ///< send the object numbered `actor`; answered by kReply
+  kRelease = 7,         ///< the object numbered `actor` is not needed any more
+  kLost = 8,            ///< calls [sequence, request) of `session` never arrived and never will run
+  kChannel = 9,         ///< one piece of a collective: channel `actor`, tag `session`, ranks in `sequence`
+  kChannelRevoke = 10,  ///< channel `actor` is broken: the body says why
+  kChannelReset = 11,   ///< channel `actor` starts again with epoch `method`
+  kIntrospect = 12,     ///< answered by kReply with a NodeReport
+  kShutdown = 13,       ///< the job ends
 };
 constexpr uint8_t kLastMessageKind = 13;
 
@@ -71,6 +71,8 @@ struct MessageLimits {
 };
 
 const char* MessageKindName(MessageKind kind);
+/// Whether a message of this kind is a request, whose sender waits for a kReply.
+bool ExpectsReply(MessageKind kind);
 
 /// Errors  INVALID_ARGUMENT naming the field that is wrong.
 absl::StatusOr<Envelope> ParseEnvelope(absl::string_view bytes, const MessageLimits& limits);

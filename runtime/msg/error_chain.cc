@@ -64,12 +64,12 @@ std::string DescribeOrigin(absl::string_view actor, int rank, absl::string_view 
 absl::Status AddOrigin(const absl::Status& status, ErrorOrigin origin) {
   if (status.ok()) return status;
   origin.message = std::string(status.message());
-  absl::Status outer = Annotate(status, absl::StrCat(DescribeOrigin(origin.actor, origin.rank, origin.host), ": ",
-                                                     origin.method));
+  absl::Status outer =
+      Annotate(status, absl::StrCat(DescribeOrigin(origin.actor, origin.rank, origin.host), ": ", origin.method));
   std::vector<OriginRecord> records;
   for (ErrorOrigin& inner : ErrorChain(status)) {
-    records.push_back({std::move(inner.actor), inner.rank, std::move(inner.host), std::move(inner.method),
-                       std::move(inner.message)});
+    records.push_back(
+        {std::move(inner.actor), inner.rank, std::move(inner.host), std::move(inner.method), std::move(inner.message)});
   }
   records.push_back({std::move(origin.actor), origin.rank, std::move(origin.host), std::move(origin.method),
                      std::move(origin.message)});

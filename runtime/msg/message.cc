@@ -44,8 +44,8 @@ absl::StatusOr<Message> ParseMessage(absl::Span<const Buffer> parts, const Messa
     return absl::InvalidArgumentError(absl::StrCat("message: ", parts.size(), " parts, at least 2 are needed"));
   }
   TROUPE_ASSIGN_OR_RETURN(const Envelope envelope, ParseEnvelope(View(parts[0]), limits));
-  return AssembleMessage(envelope, std::string(View(parts[1])),
-                         std::vector<Buffer>(parts.begin() + 2, parts.end()), limits);
+  return AssembleMessage(envelope, std::string(View(parts[1])), std::vector<Buffer>(parts.begin() + 2, parts.end()),
+                         limits);
 }
 
 }  // namespace troupe::runtime

@@ -138,8 +138,8 @@ absl::Status ActorCell::Construct(Node& node) {
     return absl::NotFoundError(absl::StrCat(request_.identity.class_name, " has no such constructor in this program"));
   }
   try {
-    TROUPE_ASSIGN_OR_RETURN(object_, constructor->second.make(*context_, request_.arguments,
-                                                              DecodeContext{create_.frames, {}, &node}));
+    TROUPE_ASSIGN_OR_RETURN(
+        object_, constructor->second.make(*context_, request_.arguments, DecodeContext{create_.frames, {}, &node}));
     if (context_->restarted() && class_->restore != nullptr) {
       TROUPE_RETURN_IF_ERROR(Annotate(class_->restore(object_.get()), kRestore));
     }
@@ -199,9 +199,8 @@ void ActorCell::Run(const std::shared_ptr<Node>& node) {
 void ActorCell::Execute(Node& node, Work& work) {
   const Envelope& envelope = work.message.envelope;
   if (class_ == nullptr || envelope.method >= class_->methods.size()) {
-    return node.ReplyError(envelope,
-                           WithOrigin(absl::UnimplementedError(absl::StrCat("no method ", envelope.method)), "call"),
-                           true);
+    return node.ReplyError(
+        envelope, WithOrigin(absl::UnimplementedError(absl::StrCat("no method ", envelope.method)), "call"), true);
   }
   const MethodEntry& method = class_->methods[envelope.method];
   absl::Status broken;

@@ -55,8 +55,8 @@ absl::Status NodeChannel::Send(int to, uint64_t tag, Buffer data) {
   // A member that is about to be started again must not get what was meant for the one before: never wait for it.
   const absl::Status sent = node_->Post(std::move(message), /*wait_for_node=*/false);
   if (sent.ok()) return sent;
-  return absl::Status(sent.code(), absl::StrCat(description_.name, ": rank ", to,
-                                                " (host ", member.host, "): ", sent.message()));
+  return absl::Status(sent.code(),
+                      absl::StrCat(description_.name, ": rank ", to, " (host ", member.host, "): ", sent.message()));
 }
 
 absl::StatusOr<Buffer> NodeChannel::Receive(int from, uint64_t tag, absl::Time deadline) {
@@ -195,8 +195,8 @@ void ChannelInbox::Reset(uint32_t epoch) {
 
 void ChannelInbox::MemberDown(const ChannelMember& member, const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::Status reason = absl::UnavailableError(absl::StrCat(description_.name, ": rank ", member.rank, " (host ",
-                                                                  member.host, ") is gone: ", why.message()));
+  const absl::Status reason = absl::UnavailableError(
+      absl::StrCat(description_.name, ": rank ", member.rank, " (host ", member.host, ") is gone: ", why.message()));
   if (revoked_.emplace(epoch_, reason).second) changed_->NotifyAll();
 }
 

@@ -35,9 +35,9 @@ struct ChannelMember {
 };
 
 struct ChannelDescription {
-  uint64_t number = 0;  ///< the same on all members
-  std::string name;     ///< of the group, for errors
-  uint32_t epoch = 0;   ///< grows when the channel is used again after a member died
+  uint64_t number = 0;                 ///< the same on all members
+  std::string name;                    ///< of the group, for errors
+  uint32_t epoch = 0;                  ///< grows when the channel is used again after a member died
   std::vector<ChannelMember> members;  ///< by rank
   MSGPACK_DEFINE(number, name, epoch, members)
 };

@@ -73,7 +73,8 @@ absl::Status LocalDirectory::RegisterName(const std::string& name, const ActorAd
     const bool same = known->second.node == actor.node && known->second.actor == actor.actor;
     const bool alive = registry_->members_.contains(known->second.node);
     if (!same && alive) {
-      return absl::AlreadyExistsError(absl::StrCat("an actor is called ", name, " already, on node ", known->second.node));
+      return absl::AlreadyExistsError(
+          absl::StrCat("an actor is called ", name, " already, on node ", known->second.node));
     }
     known->second = actor;
   }

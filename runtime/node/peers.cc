@@ -14,8 +14,9 @@ Peers::Decision Peers::Route(Message& message, bool wait) {
   const uint32_t known = peer.address == nullptr ? 0 : peer.address->incarnation;
   Decision decision;
   if (wanted != 0 && (wanted < known || (wanted == known && peer.state == State::kDown))) {
-    decision.why = absl::UnavailableError(peer.why.ok() ? absl::StrCat("node ", envelope.receiver_node, " was started again")
-                                                        : std::string(peer.why.message()));
+    decision.why =
+        absl::UnavailableError(peer.why.ok() ? absl::StrCat("node ", envelope.receiver_node, " was started again")
+                                             : std::string(peer.why.message()));
     return decision;
   }
   if (peer.state == State::kUp && (wanted == 0 || wanted == known)) {

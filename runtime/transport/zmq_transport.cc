@@ -188,14 +188,21 @@ class ZmqTransport::Loop {
     }
     for (Command& command : batch_) {
       switch (command.kind) {
-        case Command::Kind::kStart: handler_ = std::move(command.handler); break;
-        case Command::Kind::kClose: closing_ = true; break;
-        case Command::Kind::kDisconnect: Drop(command.peer); break;
+        case Command::Kind::kStart:
+          handler_ = std::move(command.handler);
+          break;
+        case Command::Kind::kClose:
+          closing_ = true;
+          break;
+        case Command::Kind::kDisconnect:
+          Drop(command.peer);
+          break;
         case Command::Kind::kSend: {
           Peer& peer = *command.peer;
           if (peer.gone) break;
           if (peer.socket == nullptr) Open(command.peer);
-          if (!peer.backlog.empty() || !TrySend(peer, command.message)) peer.backlog.push_back(std::move(command.message));
+          if (!peer.backlog.empty() || !TrySend(peer, command.message))
+            peer.backlog.push_back(std::move(command.message));
           break;
         }
       }

@@ -78,12 +78,12 @@ int Worker(const ProcessIdentity& identity, const std::string& mode) {
     return 3;
   }
   const std::string build = mode == "wrong_build" && identity.rank == 1 ? "other" : "same";
+  Events events;
   auto directory = ConnectDirectory(identity, build, 7, kPatience);
   if (!directory.ok()) {
     Say(std::string(directory.status().message()));
     return 4;
   }
-  Events events;
   (*directory)->Listen(&events);
   std::string event;
   while (!absl::StartsWith(event, "shutdown") || absl::StrContains(event, "CANCELLED")) event = events.Next();
@@ -100,12 +100,12 @@ int Driver(const ProcessIdentity& identity, const std::string& mode, int argc, c
     Say("ready");
     while (true) pause();
   }
+  Events events;
   auto directory = ConnectDirectory(identity, "same", 7, kPatience);
   if (!directory.ok()) {
     Say(std::string(directory.status().message()));
     return 4;
   }
-  Events events;
   (*directory)->Listen(&events);
   if (mode == "restart" && !(*directory)->SetMaxRestarts(1, 1).ok()) return 6;
   const auto workers = (*directory)->WaitForWorkers(identity.num_workers, absl::Now() + kPatience);

@@ -34,6 +34,9 @@ ZmqSocket::ZmqSocket(Kind kind) {
   SetInt(ZMQ_SNDHWM, kHighWaterMark);
   SetInt(ZMQ_RCVHWM, kHighWaterMark);
   SetInt(ZMQ_LINGER, 0);
+  // What is longer than any control message is not even received; the connection it came by is closed.
+  const int64_t max_bytes = 16 << 20;
+  TROUPE_CHECK_EQ(zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)), 0);
 }
 
 ZmqSocket::~ZmqSocket() {

@@ -42,7 +42,8 @@ Shared* shared = nullptr;
 class Counter {
  public:
   explicit Counter(int start) : value_(start) {}
-  Counter(ActorContext& context, int start, const std::string& label) : context_(&context), value_(start), label_(label) {}
+  Counter(ActorContext& context, int start, const std::string& label)
+      : context_(&context), value_(start), label_(label) {}
 
   int Add(int n) { return value_ += n; }
   void Remember(int n) { seen_.push_back(n); }
@@ -53,7 +54,9 @@ class Counter {
     return n;
   }
   int Throw() { throw std::runtime_error("boom"); }
-  std::string Who() const { return context_ == nullptr ? "" : absl::StrCat(context_->name(), "/", context_->rank(), label_); }
+  std::string Who() const {
+    return context_ == nullptr ? "" : absl::StrCat(context_->name(), "/", context_->rank(), label_);
+  }
   int Blocked(int gate) {
     if (shared->entered != nullptr) shared->entered->Open();
     EXPECT_TRUE(shared->gates[static_cast<size_t>(gate)]->Wait().ok());
@@ -70,7 +73,9 @@ class Counter {
     std::iota(values.begin(), values.end(), 0);
     return values;
   }
-  int64_t SumOf(const std::vector<int>& values) const { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
+  int64_t SumOf(const std::vector<int>& values) const {
+    return std::accumulate(values.begin(), values.end(), int64_t{0});
+  }
   absl::StatusOr<int64_t> SumOfRef(const ObjectRef<std::vector<int>>& values) const {
     auto got = values.Get(kGenerous);
     if (!got.ok()) return got.status();
@@ -126,7 +131,8 @@ class ActorTest : public ::testing::TestWithParam<Lane> {
   }
   template <typename... Args>
   ActorHandle<Counter> SpawnCounter(int rank, const Args&... args) {
-    auto handle = SpawnOn<Counter>(cluster_->driver(), {.name = absl::StrCat("counter", ++names_), .rank = rank}, args...);
+    auto handle =
+        SpawnOn<Counter>(cluster_->driver(), {.name = absl::StrCat("counter", ++names_), .rank = rank}, args...);
     EXPECT_TRUE(handle.ok()) << handle.status();
     return *handle;
   }
@@ -322,8 +328,7 @@ TEST_P(ActorTest, I3AWaitEndsWhenItsPeerDies) {
   cluster_->Kill(2);
   const auto status = call.Get(kGenerous).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(),
-            "counter1 (rank 1, host host2): Blocked: outcome unknown: rank 1 was killed by signal 9");
+  EXPECT_EQ(status.message(), "counter1 (rank 1, host host2): Blocked: outcome unknown: rank 1 was killed by signal 9");
   EXPECT_TRUE(IsOutcomeUnknown(status));
   const auto after = counter.Call<&Counter::Add>(1).Get(kGenerous).status();
   EXPECT_EQ(after.code(), absl::StatusCode::kUnavailable);
@@ -349,7 +354,8 @@ TEST_P(ActorTest, AnActorIsMadeAgainWhenItsNodeComesBack) {
   cluster_->Restart(2);
   EXPECT_TRUE(while_down.Get(kGenerous).ok());
   EXPECT_TRUE(from_other.Get(kGenerous).ok());
-  EXPECT_EQ(*spawned->Call<&Counter::Add>(0).Get(kGenerous), 115) << "the state of before is gone, the constructor ran again";
+  EXPECT_EQ(*spawned->Call<&Counter::Add>(0).Get(kGenerous), 115)
+      << "the state of before is gone, the constructor ran again";
   EXPECT_THAT(*idempotent.Get(kGenerous), IsEmpty()) << "an idempotent method is called again";
   EXPECT_EQ(shared_->restores, 1);
   // The name stays; the second death is one too many.

@@ -24,9 +24,12 @@ enum class Lane { kThreads, kFibers, kZmq };
 
 inline std::string LaneName(const ::testing::TestParamInfo<Lane>& param) {
   switch (param.param) {
-    case Lane::kThreads: return "Threads";
-    case Lane::kFibers: return "Fibers";
-    case Lane::kZmq: return "Zmq";
+    case Lane::kThreads:
+      return "Threads";
+    case Lane::kFibers:
+      return "Fibers";
+    case Lane::kZmq:
+      return "Zmq";
   }
   return "";
 }
@@ -71,7 +74,8 @@ class TestCluster {
     NodeOptions options;
     options.default_timeout = absl::Minutes(2);
     addresses_[id] = address;
-    nodes_[id] = Node::Start(std::make_shared<LocalDirectory>(registry_, address), scheduler_, std::move(transport), options);
+    nodes_[id] =
+        Node::Start(std::make_shared<LocalDirectory>(registry_, address), scheduler_, std::move(transport), options);
   }
 
   /// The node's process is gone as far as the others can see.
@@ -109,8 +113,9 @@ class Gate {
   }
   absl::Status Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
-    return WaitUntil(scheduler_, *changed_, lock, absl::Now() + absl::Minutes(2), [] { return std::string("a gate"); },
-                     [this] { return open_; });
+    return WaitUntil(
+        scheduler_, *changed_, lock, absl::Now() + absl::Minutes(2), [] { return std::string("a gate"); },
+        [this] { return open_; });
   }
 
  private:

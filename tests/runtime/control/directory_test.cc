@@ -115,10 +115,10 @@ class DirectoryTest : public ::testing::Test {
 };
 
 TEST_F(DirectoryTest, ListenersHearOfThoseBeforeAndAfter) {
+  Events events;
   const auto driver = Connect(0);
   const auto first = Connect(1);
   ASSERT_TRUE(driver->WaitForWorkers(1, absl::Now() + kPatience).ok());
-  Events events;
   driver->Listen(&events);
   EXPECT_EQ(events.Next(), "up 0");
   const auto second = Connect(2);
@@ -151,9 +151,9 @@ TEST_F(DirectoryTest, WaitForWorkersNamesWhoIsMissing) {
 }
 
 TEST_F(DirectoryTest, DeathIsHeardByAllAndEndsTheWait) {
+  Events events;
   const auto driver = Connect(0);
   const auto first = Connect(1);
-  Events events;
   first->Listen(&events);
   EXPECT_EQ(events.Next(), "up -1");
   std::thread killer([&] { Die(2); });
@@ -198,8 +198,8 @@ TEST_F(DirectoryTest, CoordinatorThatDoesNotAnswerIsADeadline) {
 }
 
 TEST_F(DirectoryTest, ShutdownReachesEveryNodeOnce) {
+  Events events, late_events;
   const auto driver = Connect(0);
-  Events events;
   driver->Listen(&events);
   control::Message cancel;
   cancel.set_job_epoch(epoch_);
@@ -207,7 +207,6 @@ TEST_F(DirectoryTest, ShutdownReachesEveryNodeOnce) {
   launcher_->Send(cancel);
   EXPECT_EQ(events.Next(), "shutdown: CANCELLED: interrupted by SIGINT");
   const auto late = Connect(1);
-  Events late_events;
   late->Listen(&late_events);
   EXPECT_EQ(late_events.Next(), "up -1");
   EXPECT_EQ(late_events.Next(), "shutdown: CANCELLED: interrupted by SIGINT");

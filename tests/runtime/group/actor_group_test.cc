@@ -70,8 +70,7 @@ class Member {
   int base_;
 };
 TROUPE_ACTOR(Member, &Member::Identity, &Member::Twice, &Member::Rank, &Member::Where, &Member::Rows, &Member::Sums,
-             &Member::FailOn, &Member::AllReduce, &Member::AllReduceRanks,
-             &Member::Rejoin, &Member::Lonely);
+             &Member::FailOn, &Member::AllReduce, &Member::AllReduceRanks, &Member::Rejoin, &Member::Lonely);
 
 /// Its constructor fails on one rank while the others wait for it.
 class Brittle {
@@ -177,10 +176,12 @@ TEST_P(ActorGroupTest, CollectRulesDoWhatTheySay) {
   // Ranks 0 and 1 have the same three rows, ranks 2 and 3 the other two: each slice counts once.
   EXPECT_EQ(*group.Call<&Member::Rows>(dispatch::SliceDp(), collect::Sum(), rows).Get(kGenerous), 5);
   EXPECT_EQ(*group.Call<&Member::Rows>(dispatch::SliceDp(), collect::Mean(), rows).Get(kGenerous), 2.5);
-  EXPECT_THAT(*group.Call<&Member::Rows>(dispatch::Slice(), collect::None(), rows).Get(kGenerous), ElementsAre(2, 1, 1, 1));
+  EXPECT_THAT(*group.Call<&Member::Rows>(dispatch::Slice(), collect::None(), rows).Get(kGenerous),
+              ElementsAre(2, 1, 1, 1));
   EXPECT_EQ(*group.Call<&Member::Rows>(dispatch::Slice(), collect::Mean(), rows).Get(kGenerous), 1.25);
   EXPECT_THAT(*group.Call<&Member::Sums>(dispatch::SliceDp(), collect::Sum(), rows).Get(kGenerous), ElementsAre(5, 15));
-  EXPECT_THAT(*group.Call<&Member::Rows>(dispatch::Slice(), collect::None(), dispatch::Whole(rows)).Get(kGenerous), Each(5));
+  EXPECT_THAT(*group.Call<&Member::Rows>(dispatch::Slice(), collect::None(), dispatch::Whole(rows)).Get(kGenerous),
+              Each(5));
 }
 
 TEST_P(ActorGroupTest, AnErrorOfOneMemberFailsTheCallNamingIt) {
@@ -222,7 +223,8 @@ TEST_P(ActorGroupTest, AMemberThatFailsDoesNotKeepTheOthersFromEnding) {
   group.Revoke(absl::AbortedError("member[1] failed"));
   group.Reset();
   EXPECT_TRUE(group.Call<&Member::Rejoin>(dispatch::All(), collect::None()).Get(kGenerous).ok());
-  EXPECT_THAT(*group.Call<&Member::AllReduceRanks>(dispatch::All(), collect::None(), "dp").Get(kGenerous), ElementsAre(1, 1));
+  EXPECT_THAT(*group.Call<&Member::AllReduceRanks>(dispatch::All(), collect::None(), "dp").Get(kGenerous),
+              ElementsAre(1, 1));
 }
 
 TEST_P(ActorGroupTest, AConstructorThatFailsEndsTheOthersThatWaitForIt) {

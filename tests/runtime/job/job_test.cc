@@ -36,7 +36,9 @@ class Player {
   }
   bool OnThisThread(int64_t thread) { return static_cast<int64_t>(gettid()) == thread; }
   /// Waits for itself.
-  absl::StatusOr<int> Deadlock(const ActorHandle<Player>& self) { return self.Call<&Player::Play>(0, self).Get(kGenerous); }
+  absl::StatusOr<int> Deadlock(const ActorHandle<Player>& self) {
+    return self.Call<&Player::Play>(0, self).Get(kGenerous);
+  }
 
  private:
   std::string name_;

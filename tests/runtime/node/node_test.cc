@@ -201,7 +201,8 @@ class ChannelTest : public ::testing::TestWithParam<Lane> {
   ChannelTest() : cluster_(GetParam(), 3) {
     description_.number = 77;
     description_.name = "trainer";
-    for (int rank = 0; rank < 3; ++rank) description_.members.push_back({rank, rank + 1, absl::StrCat("host", rank + 1)});
+    for (int rank = 0; rank < 3; ++rank)
+      description_.members.push_back({rank, rank + 1, absl::StrCat("host", rank + 1)});
   }
   std::unique_ptr<NodeChannel> Open(int rank) {
     return std::make_unique<NodeChannel>(cluster_.node(rank + 1).get(), description_, rank);

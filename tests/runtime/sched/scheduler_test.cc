@@ -31,7 +31,8 @@ class Flag {
   }
   absl::Status Wait(absl::Time deadline, const std::string& name = "the flag") {
     std::unique_lock<std::mutex> lock(mutex_);
-    return WaitUntil(scheduler_, *queue_, lock, deadline, [&] { return name; }, [&] { return set_; });
+    return WaitUntil(
+        scheduler_, *queue_, lock, deadline, [&] { return name; }, [&] { return set_; });
   }
 
  private:

@@ -60,8 +60,9 @@ class TransportTest : public ::testing::TestWithParam<Kind> {
     if (GetParam() == Kind::kInProcess) return std::make_unique<InProcessTransport>(hub_, node);
     ZmqTransportOptions options;
     static int unique = 0;
-    options.endpoint = GetParam() == Kind::kTcp ? "tcp://127.0.0.1:*"
-                                                : absl::StrCat("ipc://@troupe-transport-test-", getpid(), "-", ++unique);
+    options.endpoint = GetParam() == Kind::kTcp
+                           ? "tcp://127.0.0.1:*"
+                           : absl::StrCat("ipc://@troupe-transport-test-", getpid(), "-", ++unique);
     options.node = node;
     options.incarnation = 1;
     auto made = ZmqTransport::Create(options);
@@ -80,7 +81,9 @@ class TransportTest : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, TransportTest, ::testing::Values(Kind::kInProcess, Kind::kIpc, Kind::kTcp),
                          [](const auto& param) {
-                           return param.param == Kind::kInProcess ? "InProcess" : param.param == Kind::kIpc ? "Ipc" : "Tcp";
+                           return param.param == Kind::kInProcess ? "InProcess"
+                                  : param.param == Kind::kIpc     ? "Ipc"
+                                                                  : "Tcp";
                          });
 
 TEST_P(TransportTest, MessagesArriveWholeAndInOrder) {
@@ -197,7 +200,8 @@ TEST(ZmqTransportTest, NoSocketFileIsLeftAndTheNameIsFreeAgain) {
 /// A peer that speaks ZeroMQ, but not our messages.
 class RawPeer {
  public:
-  RawPeer(const std::string& endpoint, const std::string& id) : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+  RawPeer(const std::string& endpoint, const std::string& id)
+      : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
     zmq_setsockopt(socket_, ZMQ_ROUTING_ID, id.data(), id.size());
     EXPECT_EQ(zmq_connect(socket_, endpoint.c_str()), 0);
   }

@@ -55,8 +55,8 @@ TEST(WireTest, StatusesAndNodesComeBack) {
   node.id = 3;
   node.incarnation = 2;
   node.rank = 2;
-  node.endpoint = "ipc://@e";
-  node.host = "h";
+  node.endpoint = std::string("ipc://@e");
+  node.host = std::string("h");
   node.pid = 99;
   const NodeAddress back = FromControl(ToControl(node));
   EXPECT_EQ(back.id, 3);
